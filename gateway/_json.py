@@ -1,0 +1,103 @@
+"""The one module that calls orjson and msgspec.json.
+
+RCP messages go through msgspec, whose structs they are; JSON that is not ours goes through orjson.
+What both refuse but real peers send gets one salvage pass (:func:`salvage`) through the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, TypeVar
+
+import msgspec
+import orjson
+
+__all__ = ["DecodeError", "Raw", "ValidationError", "decode", "dumps", "encode", "finite", "loads", "mend", "salvage"]
+
+Raw = msgspec.Raw
+DecodeError = msgspec.DecodeError
+ValidationError = msgspec.ValidationError
+
+T = TypeVar("T")
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(value: Any) -> bytes:
+    """An RCP message as compact JSON. Structs, plain values and ``Raw`` members may be mixed."""
+    return _encoder.encode(value)
+
+
+def decode(data: bytes | Raw, type: type[T]) -> T:
+    """JSON bytes as ``type``.
+
+    Raises :class:`ValidationError` for a wrong shape, :class:`DecodeError` (its base) for malformed JSON and
+    ``RecursionError`` never: depth is limited before parsing (``protocol.envelope``).
+    """
+    return msgspec.json.decode(data, type=type)
+
+
+def loads(data: bytes | str) -> Any:
+    """Foreign JSON as plain values. Raises ``ValueError``."""
+    return orjson.loads(data)
+
+
+def dumps(value: Any) -> bytes:
+    """Plain values as foreign JSON. NaN and infinities become null, as orjson has it. Raises ``TypeError``."""
+    return orjson.dumps(value)
+
+
+def mend(text: str) -> str:
+    """The text with lone surrogates, which UTF-8 cannot hold, replaced by U+FFFD."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8") if _broken(text) else text
+
+
+def _broken(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def salvage(data: bytes, *, allow_nan: bool) -> Any:
+    """A second reading of what the strict parsers refused: lone surrogates are mended, bad UTF-8 likewise.
+
+    With ``allow_nan`` the tokens NaN and Infinity, and numbers that overflow, come back as ``None``; otherwise, and
+    for any other fault, ``ValueError`` is raised.
+    """
+
+    def constant(token: str) -> None:
+        if not allow_nan:
+            raise ValueError(f"{token} is not JSON")
+
+    def number(token: str) -> float | None:
+        value = float(token)
+        if math.isinf(value):
+            return constant("Infinity")
+        return value
+
+    text = data.decode("utf-8", "replace").removeprefix("\ufeff")
+    return _mended(json.loads(text, parse_constant=constant, parse_float=number))
+
+
+def _mended(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode("utf-8") if _broken(value) else value
+        case list():
+            return [_mended(item) for item in value]
+        case dict():
+            return {_mended(key): _mended(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def finite(value: Any) -> bool:
+    """True if no number inside the value is NaN or infinite."""
+    match value:
+        case float():
+            return math.isfinite(value)
+        case list() | tuple():
+            return all(finite(item) for item in value)
+        case dict():
+            return all(finite(item) for item in value.values())
+        case _:
+            return True
