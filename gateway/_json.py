@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,6 +22,7 @@ ValidationError = msgspec.ValidationError
 
 T = TypeVar("T")
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _encoder = msgspec.json.Encoder()
 
 
@@ -50,11 +52,7 @@ def dumps(value: Any) -> bytes:
 
 def mend(text: str) -> str:
     """The text with lone surrogates, which UTF-8 cannot hold, replaced by U+FFFD."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8") if _broken(text) else text
-
-
-def _broken(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)
+    return text if text.isascii() else _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def salvage(data: bytes, *, allow_nan: bool) -> Any:
@@ -81,11 +79,11 @@ def salvage(data: bytes, *, allow_nan: bool) -> Any:
 def _mended(value: Any) -> Any:
     match value:
         case str():
-            return value.encode("utf-8", "replace").decode("utf-8") if _broken(value) else value
+            return mend(value)
         case list():
             return [_mended(item) for item in value]
         case dict():
-            return {_mended(key): _mended(item) for key, item in value.items()}
+            return {mend(key): _mended(item) for key, item in value.items()}
         case _:
             return value
 
