@@ -69,7 +69,8 @@ def salvage(data: bytes, *, allow_nan: bool) -> Any:
     def number(token: str) -> float | None:
         value = float(token)
         if math.isinf(value):
-            return constant("Infinity")
+            constant(token)
+            return None
         return value
 
     text = data.decode("utf-8", "replace").removeprefix("\ufeff")

@@ -163,7 +163,9 @@ class Busy(RcpError):
 class RateLimited(Busy):
     """``-32011``. ``data.retryAfterMs`` says how long to wait, in milliseconds, where that is known."""
 
-    def __init__(self, message: str, *, retry_after_ms: int | None = None, data: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, message: str, *, retry_after_ms: int | None = None, data: Mapping[str, Any] | None = None
+    ) -> None:
         merged = dict(data or {})
         if retry_after_ms is not None:
             merged["retryAfterMs"] = retry_after_ms

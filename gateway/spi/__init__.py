@@ -1,0 +1,1 @@
+"""All that an adapter author imports."""

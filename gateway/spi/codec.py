@@ -1,0 +1,7 @@
+"""What adapters need of JSON, and how a foreign hit is read."""
+
+from __future__ import annotations
+
+from gateway._json import DecodeError, Raw, ValidationError, decode, dumps, encode, finite, loads, mend, salvage
+
+__all__ = ["DecodeError", "Raw", "ValidationError", "decode", "dumps", "encode", "finite", "loads", "mend", "salvage"]

@@ -1,0 +1,284 @@
+"""The engine: what every retrieval back end looks like to the gateway.
+
+An adapter overrides what its back end can do and declares it in :meth:`Engine.capabilities`. A declared capability must
+be overridden (checked when the engine opens); an undeclared one is never called. A typical adapter is three pure
+functions (compile the filter, build the request, read the hits) and one call.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+
+import msgspec
+
+from gateway.errors import Unsupported
+from gateway.filters import Filter, Pushdown
+from gateway.model import (
+    Capabilities,
+    Content,
+    Document,
+    FusionOptions,
+    Hit,
+    IndexAddResult,
+    MmrOptions,
+    RecencyOptions,
+    RerankOptions,
+)
+from gateway.secret import Secret
+from gateway.spi.call import Call
+from gateway.spi.http import HttpClient, HttpSettings
+
+__all__ = [
+    "EmbedQuery",
+    "EmbedReply",
+    "Engine",
+    "EngineConfig",
+    "EngineContext",
+    "EngineKind",
+    "EngineQuery",
+    "EngineReply",
+    "Mode",
+    "Process",
+    "RerankQuery",
+    "SparseVector",
+    "VectorNeed",
+]
+
+Mode = Literal["dense", "sparse", "hybrid"]
+T = TypeVar("T")
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of a kind's own settings (the ``with:`` part of an engine). Unknown keys are configuration errors.
+
+    Field types may be the usual plain ones, nested structs, :class:`pathlib.Path` (resolved from the configuration
+    file's folder) and :class:`gateway.secret.Secret` (written ``{env: NAME}`` or ``{file: path}``).
+    Raise :class:`~gateway.errors.ConfigError` from ``__post_init__`` for what types cannot say.
+    """
+
+
+class SparseVector(msgspec.Struct, frozen=True):
+    """Weights by index, as RCP's ``embed/sparse`` returns them."""
+
+    indices: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+class VectorNeed(msgspec.Struct, frozen=True):
+    """This engine needs a query vector for the call, from the engine that ``embedder`` names.
+
+    ``dimension`` is checked against the embedder's when the gateway starts, 0 if the engine does not know.
+    """
+
+    embedder: str
+    dimension: int = 0
+    sparse: bool = False
+
+
+class EngineQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine's part of a retrieve.
+
+    ``text`` is the query's text, ``content`` its blocks as given. ``k`` is how many hits are wanted, within the
+    engine's ``maxK``. ``filter`` is what the engine's own :meth:`Engine.push_down` returned as native, ``None`` if
+    nothing was pushed. ``fields`` are the metadata fields the gateway still has to see on every hit. The options after
+    ``mode`` are set only where the engine advertises them.
+    """
+
+    text: str
+    k: int
+    content: tuple[Content, ...] = ()
+    mode: Mode | None = None
+    modality: str | None = None
+    vector: tuple[float, ...] | None = None
+    sparse_vector: SparseVector | None = None
+    filter: Any = None
+    fields: frozenset[str] = frozenset()
+    include_text: bool = True
+    include_vectors: bool = False
+    candidate_k: int | None = None
+    fusion: FusionOptions | None = None
+    rerank: RerankOptions | bool | None = None
+    mmr: MmrOptions | None = None
+    recency: RecencyOptions | None = None
+    unit: str | None = None
+    level: int | None = None
+    seed: int | None = None
+    index_version: str | None = None
+
+
+class EngineReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Hits, best first, at most ``k`` of them; more are cut off.
+
+    ``exhausted`` says that asking for more would bring no further hit. ``notes`` are sentences for the caller: they may
+    name no secret, address or query text.
+    """
+
+    hits: Sequence[Hit]
+    exhausted: bool = False
+    index_version: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class EmbedQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Texts to embed; ``kind`` says which side of a search they stand on."""
+
+    inputs: tuple[str, ...]
+    kind: Literal["query", "document"] = "query"
+
+
+class EmbedReply(msgspec.Struct, frozen=True, kw_only=True):
+    """One vector per input, in order, all of one dimension."""
+
+    vectors: tuple[tuple[float, ...], ...]
+
+
+class RerankQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Passages to score against a query."""
+
+    query: str
+    passages: tuple[str, ...]
+    method: str | None = None
+    model: str | None = None
+    top_n: int | None = None
+
+
+class Engine(ABC):
+    """One open back end. Methods run concurrently on one event loop and may be cancelled at any await.
+
+    Errors: raise :mod:`gateway.errors` where the meaning is known (``BackendUnavailable``, ``RateLimited``, …); any other
+    exception costs this engine the call and is logged with its traceback.
+    """
+
+    meta_complete: ClassVar[bool] = False
+    """True if a hit carries its whole metadata, so that a missing field really is absent from the document."""
+
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What was observed when the engine opened. Cheap; called once after opening and once per reconnect."""
+
+    def vector_need(self, mode: Mode | None) -> VectorNeed | None:
+        """The query vector this engine needs to serve ``mode``, ``None`` if it needs none."""
+        return None
+
+    def document_need(self) -> VectorNeed | None:
+        """The vector that each document of ``index_add`` must carry, ``None`` if none."""
+        return None
+
+    def push_down(self, filter: Filter) -> Pushdown[Any]:
+        """Splits a filter into what the back end evaluates and what the gateway must check. Pure.
+
+        The default pushes nothing: the gateway checks all of it on the returned metadata.
+        """
+        return Pushdown(native=None, residual=filter)
+
+    async def retrieve(self, query: EngineQuery, call: Call) -> EngineReply:
+        raise self._missing("retrieve")
+
+    async def embed(self, query: EmbedQuery, call: Call) -> EmbedReply:
+        raise self._missing("embed")
+
+    async def rerank(self, query: RerankQuery, call: Call) -> Sequence[float | None]:
+        """A score per passage, aligned with the input, higher is better; ``None`` where the back end gave none."""
+        raise self._missing("rerank")
+
+    async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
+        """Adds or replaces documents by id; the ids returned are positional."""
+        raise self._missing("index")
+
+    async def index_delete(self, ids: Sequence[str], call: Call) -> int:
+        """Removes documents; an id that is not there is no error. Returns how many were there."""
+        raise self._missing("index")
+
+    async def ping(self, call: Call) -> None:
+        """Raises if the back end cannot be reached."""
+
+    def _missing(self, capability: str) -> Unsupported:
+        return Unsupported(f"{type(self).__name__} does not offer {capability}")
+
+
+class Process(Protocol):
+    """A child process in a group of its own, with a minimal environment; stderr goes to the engine's log."""
+
+    @property
+    def pid(self) -> int: ...
+
+    async def read_line(self, limit: int) -> bytes | None:
+        """The next stdout line without its end; ``None`` at the end. A longer line is skipped and read as ``b""``."""
+
+    async def write(self, data: bytes) -> None:
+        """Writes to stdin. Raises ``BackendUnavailable`` if the child is gone."""
+
+    async def wait(self) -> int:
+        """Waits for the child to end; its exit status."""
+
+
+class EngineContext(Protocol):
+    """What the host lends an engine. Adapters build no HTTP client, read no environment and keep no clock."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def base_dir(self) -> Path:
+        """The configuration file's folder: relative paths and commands start here."""
+
+    @property
+    def logger(self) -> logging.Logger: ...
+
+    @property
+    def random(self) -> random.Random: ...
+
+    def clock(self) -> float:
+        """Monotonic seconds."""
+
+    def now(self) -> float:
+        """Seconds since the epoch, for dates in queries."""
+
+    def http(
+        self, base_url: str, *, headers: Mapping[str, str | Secret] | None = None, settings: HttpSettings | None = None
+    ) -> AbstractAsyncContextManager[HttpClient]:
+        """An HTTP client with a connection pool of this engine's own."""
+
+    async def run_blocking(self, function: Callable[[], T]) -> T:
+        """Runs blocking code in a bounded pool of this engine's own, with the current context copied."""
+
+    def spawn(
+        self, argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> AbstractAsyncContextManager[Process]:
+        """Starts a child without a shell; leaving the context ends its whole group (terminate, wait, kill)."""
+
+
+C = TypeVar("C", bound=EngineConfig)
+
+
+class EngineKind(ABC, Generic[C]):
+    """A type of engine, under the name that ``kind:`` gives in the configuration."""
+
+    name: ClassVar[str]
+    config: type[C]
+    summary: ClassVar[str] = ""
+
+    @abstractmethod
+    def offers(self, config: C) -> Capabilities:
+        """What such an engine is expected to offer, from its settings alone and before any I/O."""
+
+    @abstractmethod
+    def open(self, config: C, context: EngineContext) -> AbstractAsyncContextManager[Engine]:
+        """Opens the engine; entered and left by one task. Calling this does no I/O, entering it may."""
+
+    def requires(self, config: C) -> Sequence[str]:
+        """Importable modules that this engine needs beyond the gateway's own, for ``check``."""
+        return ()
+
+    extra: ClassVar[str | None] = None
+    """The extra of rcp-gateway (or of the plugin's distribution) that installs what :meth:`requires` names."""
+
+    def embedders(self, config: C) -> Sequence[str]:
+        """Ids of the engines this one takes vectors from, checked when the configuration is loaded."""
+        return ()
