@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-__all__ = ["Call", "Route"]
+from gateway.caller import Caller
+
+__all__ = ["Call", "ClientCall", "Route"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +38,26 @@ class Call(Protocol):
 
     def log(self, level: str, message: str, data: Mapping[str, Any] | None = None) -> None:
         """Says something to the operator, and to the client if it asked for logs (section 17.1)."""
+
+
+class ClientCall(Protocol):
+    """What the service knows of the client's request it serves. Nothing here ever waits."""
+
+    @property
+    def caller(self) -> Caller: ...
+
+    @property
+    def snapshot(self) -> Any:
+        """What the session was told at ``initialize``; stateless calls get the current one. Opaque to the protocol."""
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """The request's ``_meta`` as it came: nothing in it has been checked."""
+
+    def progress(
+        self, fraction: float, stage: str, message: str | None = None, hits: Sequence[bytes] | None = None
+    ) -> None:
+        """Tells the client how far the call is, if it asked (section 9). ``hits`` are sealed, encoded hits."""
+
+    def log(self, level: str, message: str, data: Mapping[str, Any] | None = None) -> None:
+        """Sends ``notifications/log``, if the client asked for that level (section 17.1)."""

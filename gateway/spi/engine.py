@@ -151,8 +151,8 @@ class RerankQuery(msgspec.Struct, frozen=True, kw_only=True):
 class Engine(ABC):
     """One open back end. Methods run concurrently on one event loop and may be cancelled at any await.
 
-    Errors: raise :mod:`gateway.errors` where the meaning is known (``BackendUnavailable``, ``RateLimited``, …); any other
-    exception costs this engine the call and is logged with its traceback.
+    Errors: raise :mod:`gateway.errors` where the meaning is known (``BackendUnavailable``, ``RateLimited``, …); any
+    other exception costs this engine the call and is logged with its traceback.
     """
 
     meta_complete: ClassVar[bool] = False
@@ -195,7 +195,7 @@ class Engine(ABC):
         """Removes documents; an id that is not there is no error. Returns how many were there."""
         raise self._missing("index")
 
-    async def ping(self, call: Call) -> None:
+    async def ping(self, call: Call) -> None:  # noqa: B027  # an engine in this process is always there
         """Raises if the back end cannot be reached."""
 
     def _missing(self, capability: str) -> Unsupported:
