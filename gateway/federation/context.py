@@ -7,12 +7,13 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 import anyio.to_thread
 
+from gateway.errors import Cancelled
 from gateway.federation.process import ChildProcess, spawn
 from gateway.secret import Secret
 from gateway.spi.http import HttpClient, HttpSettings, open_http
@@ -25,7 +26,9 @@ T = TypeVar("T")
 class HostContext:
     """One per engine. ``threads`` bounds how many blocking calls of this engine run at once."""
 
-    def __init__(self, id: str, base_dir: Path, *, http: HttpSettings, threads: int = 4, seed: int | None = None) -> None:
+    def __init__(
+        self, id: str, base_dir: Path, *, http: HttpSettings, threads: int = 4, seed: int | None = None
+    ) -> None:
         self.id = id
         self.base_dir = base_dir
         self.logger = logging.getLogger(f"gateway.engine.{id}")
@@ -53,11 +56,13 @@ class HostContext:
         """
         loop = asyncio.get_running_loop()
         await self._threads.acquire()
-        started = False
+        ticket = [None]  # whoever takes it owes the place back: the thread when it ends, or the caller that left first
 
         def run() -> T:
-            nonlocal started
-            started = True
+            try:
+                ticket.pop()
+            except IndexError:
+                raise Cancelled("the call was cancelled before its thread began") from None
             try:
                 return function()
             finally:
@@ -66,8 +71,10 @@ class HostContext:
         try:
             return await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._unlimited)
         finally:
-            if not started:
-                self._threads.release()
+            if ticket:
+                with suppress(IndexError):
+                    ticket.pop()
+                    self._threads.release()
 
     def spawn(
         self, argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
