@@ -39,7 +39,7 @@ class Breaker:
         return "half-open" if self._clock() >= self._open_until else "open"
 
     def enter(self) -> bool:
-        """Admits a call; true if it is the probe. Raises :class:`~gateway.errors.BackendUnavailable` if it must not run."""
+        """Admits a call; true if it is the probe. Raises ``BackendUnavailable`` if the call must not run."""
         if self._open_until is None:
             return False
         wait = self._open_until - self._clock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal
 
 from gateway.errors import RcpError
@@ -26,7 +27,8 @@ class Loss(Message, frozen=True):
     field: str | None = None
 
 
-class Failure(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Failure:
     """One engine's part that ended in an error. A value, so that it can be neither forgotten nor surprising."""
 
     engine: str
@@ -43,7 +45,8 @@ class Failure(Message, frozen=True):
         )
 
 
-class Reason(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Reason:
     """Why an engine was not asked.
 
     ``left-out``: scope, selection, depth or cycle. ``unable``: it cannot serve an option or the filter.
