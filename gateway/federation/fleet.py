@@ -86,6 +86,10 @@ class Member:
             self._capabilities = self.engine.capabilities()
         return self._capabilities
 
+    def jitter(self) -> float:
+        """A factor for waiting times, so that calls that failed together do not come back together."""
+        return random.uniform(0.5, 1.0)  # noqa: S311
+
     def opened(self, engine: Engine) -> None:
         self._capabilities = engine.capabilities()
         check_overridden(engine, self._capabilities)
@@ -165,7 +169,7 @@ class Fleet:
                 )
                 if not first.done():
                     first.set_result(error)
-            jittered = delay * random.uniform(0.5, 1.0)  # noqa: S311
+            jittered = delay * member.jitter()
             delay = min(delay * 2, _LONGEST_DELAY)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(jittered):
