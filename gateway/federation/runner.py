@@ -144,7 +144,7 @@ def _judge(member: Member, error: RcpError, *, probe: bool) -> None:
 async def _attempts(
     member: Member, operation: Callable[[Engine, Call], Awaitable[T]], call: EngineCall, attempts: int
 ) -> T:
-    """Tries again only what may succeed later (RCP section 12.2), never sooner than the engine asked, never too late."""
+    """Tries again only what may succeed later (RCP section 12.2), and never sooner than the engine asked."""
     delay = member.settings.backoff
     for attempt in range(1, attempts + 1):
         if member.engine is None:
