@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from gateway.errors import BackendUnavailable, CallerError, Code, RcpError, invalid_params
 from gateway.federation.capability import Snapshot, View
 from gateway.federation.loss import Loss, Reason
 from gateway.federation.options import Wanted, check_gateway_options, options_for, wanted_options
 from gateway.federation.select import Selection, by_priority, select
-from gateway.filters import FALSE, TRUE, Filter, Pushdown, fields_of, fold, parse
+from gateway.filters import FALSE, TRUE, Filter, Pushdown, fields_of, fold, parse, push_folded
 from gateway.model import Content, FusionOptions, RetrieveRequest, text_of
 from gateway.spi.call import Route
 from gateway.spi.engine import EngineQuery, VectorNeed
@@ -99,8 +101,8 @@ def plan(
     assert request.query is not None
     if request.cursor is not None:
         raise CallerError("the cursor is not known here", code=Code.NOT_FOUND, data={"field": "cursor"})
-    most = snapshot.capabilities.retrieve.max_k if snapshot.capabilities.retrieve else None
-    limit = min(defaults.max_k, most or defaults.max_k)
+    offered = snapshot.capabilities.retrieve
+    limit = min(defaults.max_k, (offered.max_k if offered else None) or defaults.max_k)
     k = min(request.k if request.k is not None else _default_k(request), limit)
     filter = _filter(request.filter, snapshot)
     losses = check_gateway_options(request, snapshot, defaults.methods)
@@ -220,21 +222,14 @@ class _Builder:
         filter: Filter | None = None
         pushdown: Pushdown[Any] = Pushdown(native=None, residual=None)
         if self.filter is not None:
-            folded = fold(self.filter, view.fields, undeclared=settings.undeclared)
-            if folded.filter is FALSE:
+            folded = fold(self.filter, view.fields, settings.undeclared)
+            pushdown = push_folded(folded, engine.push_down)
+            if folded.filter is FALSE or pushdown.nothing:
                 return self._nothing(view, folded.undeclared)
             if folded.undeclared and settings.undeclared == "skip":
-                names = ", ".join(sorted(folded.undeclared))
-                self.losses.append(
-                    Loss(
-                        kind="degraded",
-                        message=f"it does not declare {names}: no document matches there",
-                        engine=view.id,
-                    )
-                )
-            if folded.filter is not TRUE:
-                filter = folded.filter
-                pushdown = engine.push_down(filter)
+                told = f"it does not declare {', '.join(folded.undeclared)}: no document of it matches there"
+                self.losses.append(Loss(kind="degraded", message=told, engine=view.id))
+            filter = None if folded.filter is TRUE else folded.filter
         retrieve = view.capabilities.retrieve
         assert retrieve is not None
         most = retrieve.max_k or self.depth
@@ -257,10 +252,10 @@ class _Builder:
     def request_k(self) -> int:
         return self.request.k if self.request.k is not None else _default_k(self.request)
 
-    def _nothing(self, view: View, undeclared: Sequence[str] | frozenset[str]) -> Reason:
+    def _nothing(self, view: View, undeclared: Sequence[str]) -> Reason:
         if undeclared and view.member.settings.undeclared == "skip":
-            names = ", ".join(sorted(undeclared))
-            return Reason(view.id, "unable", f"it does not declare {names}", option="filter", field=min(undeclared))
+            names = ", ".join(undeclared)
+            return Reason(view.id, "unable", f"it does not declare {names}", option="filter", field=undeclared[0])
         return Reason(view.id, "proved-empty", "nothing of it can match the filter")
 
     def _query(self, view: View, given: Mapping[str, Any], pushdown: Pushdown[Any]) -> EngineQuery:
@@ -285,14 +280,9 @@ class _Builder:
         fusion = request.fusion
         if fusion is not None and (fusion.method or "rrf") in (retrieve.fusion or ()):
             inner = {name: weight for name, weight in (fusion.weights or {}).items() if name in ("dense", "sparse")}
-            query = _with_fusion(query, FusionOptions(method=fusion.method, weights=inner or None, rrf_k=fusion.rrf_k))
+            told = FusionOptions(method=fusion.method, weights=inner or None, rrf_k=fusion.rrf_k)
+            query = replace(query, fusion=told)
         return query
-
-
-def _with_fusion(query: EngineQuery, fusion: FusionOptions) -> EngineQuery:
-    from msgspec.structs import replace as replaced
-
-    return replaced(query, fusion=fusion)
 
 
 def _blocks(query: str | Content | list[Content]) -> tuple[Content, ...]:
