@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import dataclass
 
 from gateway import __version__
-from gateway.config import FAULT, EngineSettings, GatewayConfig, Walker
+from gateway.config import FAULT, EngineSettings, GatewayConfig, Walker, nearest
 from gateway.errors import ConfigError, ConfigErrors
 from gateway.federation.capability import Offer
 from gateway.federation.context import HostContext
 from gateway.federation.fleet import EngineSpec, Fleet, MemberSettings
 from gateway.federation.plan import Defaults
+from gateway.fusion import Confidence, Convex, Rrf, Strategy, Weighted
 from gateway.model import PeerInfo
 from gateway.plugins import Plugins, load_plugins
+from gateway.protocol.dispatch import Dispatcher, Limits
 from gateway.service import Service
 from gateway.spi.http import HttpSettings
 
-__all__ = ["CONFORMANCE", "build", "engine_specs", "open_service"]
+__all__ = ["CONFORMANCE", "Gateway", "engine_specs", "open_gateway"]
 
 CONFORMANCE = "L1"
 
@@ -105,21 +107,44 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
     """
     plugins = plugins or load_plugins()
     specs = engine_specs(config, plugins)
-    strategies = {**built_in_strategies(config.fusion), **plugins.strategies}
-    if config.fusion.method not in strategies:
-        raise ConfigErrors([ConfigError(f"must be one of {', '.join(strategies)}", path="fusion.method")])
+    strategies = _strategies(config, plugins)
     limits = config.limits
     offer = Offer(limits.max_k, config.writes, config.embed, tuple(strategies))
+    # Federation paths need a name nobody else has: one that is not configured must at least be unique.
+    name = config.name or f"rcp-gateway-{uuid.uuid4().hex[:12]}"
+    defaults = Defaults(
+        identity=name,
+        strategies=strategies,
+        method=config.fusion.method,
+        window=config.fusion.window,
+        document_identity=config.fusion.identity,
+        select=config.federation.select,
+        depth=config.federation.depth,
+        verify=config.federation.verify,
+        max_k=limits.max_k,
+        deadline=limits.deadline,
+        reserve=limits.reserve,
+    )
     fleet = Fleet(specs, offer=offer)
     async with fleet.open():
-        service = Service(fleet, _defaults(config, strategies), strategies, PeerInfo(name=_name(config), version=__version__))
-        dispatcher = Dispatcher(service, limits=Limits(frame_bytes=limits.body, batch=limits.batch))
+        service = Service(
+            fleet, defaults, offer, info=PeerInfo(name=name, version=__version__), conformance=CONFORMANCE
+        )
+        dispatcher = Dispatcher(
+            service,
+            limits=Limits(frame_bytes=limits.body, batch=limits.batch, concurrent_per_session=limits.concurrency),
+        )
         try:
             yield Gateway(config, plugins, fleet, service, dispatcher)
         finally:
             await dispatcher.close()
 
 
-def _name(config: GatewayConfig) -> str:
-    # Federation paths need a name nobody else has; one that is not configured must at least be unique.
-    return config.name or f"rcp-gateway-{uuid.uuid4().hex[:12]}"
+def _strategies(config: GatewayConfig, plugins: Plugins) -> dict[str, Strategy]:
+    """Every way of fusing there is, by name, with the configuration's constants."""
+    built_in: list[Strategy] = [Rrf(config.fusion.k), Weighted(), Convex(alpha=config.fusion.alpha), Confidence()]
+    strategies = {strategy.name: strategy for strategy in built_in} | plugins.strategies
+    if config.fusion.method not in strategies:
+        told = f"must be one of {', '.join(strategies)}{nearest(config.fusion.method, strategies)}"
+        raise ConfigErrors([ConfigError(told, path="fusion.method")])
+    return strategies

@@ -75,7 +75,9 @@ async def embed(single: Single, inputs: Sequence[str], kind: str) -> tuple[tuple
         query = EmbedQuery(inputs=batch, kind="document" if kind == "document" else "query")
         reply = await single.ask(lambda engine, call, query=query: engine.embed(query, call))  # type: ignore[misc]
         if len(reply.vectors) != len(batch):
-            raise BackendUnavailable(f"engine {single.view.id} gave {len(reply.vectors)} vectors for {len(batch)} texts")
+            raise BackendUnavailable(
+                f"engine {single.view.id} gave {len(reply.vectors)} vectors for {len(batch)} texts"
+            )
         vectors += reply.vectors
     return tuple(vectors)
 

@@ -20,4 +20,6 @@ def cut(fused: Sequence[Fused], min_score: float | None, scale: str) -> tuple[li
     kept = [one for one in fused if one.score >= min_score]
     if kept or not fused:
         return kept, []
-    return [], [f"minScore {min_score:g} is read on the scale of {scale}, where the best score was {fused[0].score:.6g}"]
+    return [], [
+        f"minScore {min_score:g} is read on the scale of {scale}, where the best score was {fused[0].score:.6g}"
+    ]
