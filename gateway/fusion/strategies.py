@@ -74,7 +74,8 @@ class Rrf(Strategy):
         k = self.k
         longest = max((len(ranking.hits) for ranking in rankings), default=0)
         depths = [k + rank for rank in range(1, longest + 1)]
-        return [[r.weight / depth for depth in depths[: len(r.hits)]] for r in rankings], []
+        lists = {weight: [weight / depth for depth in depths] for weight in {r.weight for r in rankings}}
+        return [lists[r.weight][: len(r.hits)] for r in rankings], []
 
 
 @dataclass(frozen=True, slots=True)
