@@ -185,7 +185,7 @@ class _Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _idle(self) -> bool:
-        return self._in_head or self.cycle is None or self.cycle.response_complete
+        return self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]  # None at first
 
     def _give_up(self) -> None:
         self._head_timer = None
