@@ -1,9 +1,12 @@
-"""Names the obligations of the RCP checklist that a test covers."""
+"""Which line of the obligations checklist a test proves."""
 
 from __future__ import annotations
 
 import pytest
 
+__all__ = ["obligation"]
+
 
 def obligation(*numbers: int) -> pytest.MarkDecorator:
+    """Marks a test as proof of these CHECKLIST items."""
     return pytest.mark.obligation(*numbers)
