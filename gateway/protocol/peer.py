@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from gateway import _json
-from gateway.errors import BackendUnavailable, Code, UpstreamError
+from gateway.errors import BackendUnavailable, Code, RateLimited, RcpError, Timeout, UpstreamError
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -35,6 +35,7 @@ __all__ = [
 PROTOCOL_VERSION = 1
 """The one version spoken here, highest and lowest (RCP section 7.1)."""
 
+_ABSENT = _json.Raw(b"")
 _BOM = b"\xef\xbb\xbf"
 _STAGE_LIMIT = 64
 _TEXT_LIMIT = 2000
@@ -70,7 +71,7 @@ class Answer:
     """The answer to request ``id``: an error, or a result that is still encoded."""
 
     id: int
-    result: _json.Raw = _json.Raw(b"")
+    result: _json.Raw = _ABSENT
     error: PeerError | None = None
 
     def object(self) -> _json.Raw:
@@ -114,11 +115,11 @@ Event = Answer | Progress | Log | Noise
 
 
 class _Frame(msgspec.Struct):
-    id: _json.Raw = _json.Raw(b"")
-    method: _json.Raw = _json.Raw(b"")
-    params: _json.Raw = _json.Raw(b"")
-    result: _json.Raw = _json.Raw(b"")
-    error: _json.Raw = _json.Raw(b"")
+    id: _json.Raw = _ABSENT
+    method: _json.Raw = _ABSENT
+    params: _json.Raw = _ABSENT
+    result: _json.Raw = _ABSENT
+    error: _json.Raw = _ABSENT
 
 
 class Peer:
@@ -272,7 +273,7 @@ class Handshake:
                 }
 
     def advance(self, answer: Answer) -> None:
-        """Takes the answer to what :meth:`step` said. Raises :class:`UpstreamError` if there is no way on."""
+        """Takes the answer to what :meth:`step` said. Raises :class:`RcpError` if there is no way on."""
         if answer.error is not None:
             already = answer.error.code == Code.INVALID_REQUEST and self.state is State.INITIALIZING
             self.state = _NEXT[self.state, _Outcome.ALREADY if already else _Outcome.FAILED]
@@ -281,9 +282,9 @@ class Handshake:
             raise failure(answer.error)
         try:
             self._accept(_json.decode(answer.object(), dict[str, Any]))
-        except (UpstreamError, ValueError) as error:
+        except (RcpError, ValueError, RecursionError) as error:
             self.state = _NEXT[self.state, _Outcome.FAILED]
-            if isinstance(error, UpstreamError):
+            if isinstance(error, RcpError):
                 raise
             raise BackendUnavailable("the engine's handshake cannot be read") from error
         self.state = _NEXT[self.state, _Outcome.ACCEPTED]
@@ -312,30 +313,39 @@ class Handshake:
             self.session = token if isinstance(token, str) and _TOKEN.fullmatch(token) else None
 
 
-def failure(error: PeerError) -> UpstreamError:
-    """A peer's error as the gateway's own.
+def failure(error: PeerError) -> RcpError:
+    """A peer's error as the gateway's own, always with ``data.upstreamCode`` if the peer gave a code.
 
     What tells of the engine's trouble keeps its code. What speaks of our request, key or session there is our fault or
-    nobody's, never the caller's, and becomes ``-32010`` with ``data.upstreamCode``; so does a code nobody knows. The
-    peer's text is not repeated: it may quote the query.
+    nobody's, never the caller's, and becomes ``-32010``; so does a code nobody knows. The peer's text may quote the
+    query, so it stays out of the message and goes into ``detail``, for the log.
     """
     code = error.code
-    data: dict[str, Any] = {}
+    data: dict[str, Any] = {} if code is None else {"upstreamCode": code}
     wait = _number(error.data.get("retryAfterMs"))
     if wait is not None and wait >= 0:
         data["retryAfterMs"] = int(min(wait, _SAFE_INTEGER))
-    surfacing = code in _SURFACING
     said = error.data.get("retryable")
-    retryable = surfacing and (said if isinstance(said, bool) else code in _TRANSIENT)
+    retryable = code in _SURFACING and (said if isinstance(said, bool) else code in _TRANSIENT)
     if not retryable:
         # Clients take -32010 as worth a retry unless they are told otherwise (section 12.2).
         data["retryable"] = False
     place = error.data.get("field", error.data.get("option"))
     at = f" at {place!r}" if isinstance(place, str) and _FIELD.fullmatch(place) else ""
     message = f"the engine answered with error {code}{at}" if code is not None else "the engine answered with an error"
-    if surfacing and code != Code.BACKEND_UNAVAILABLE:
-        return UpstreamError(message, code=code, retryable=retryable, upstream_code=code, data=data)
-    return BackendUnavailable(message, retryable=retryable, upstream_code=code, data=data)
+    found: RcpError
+    match code:
+        case Code.RATE_LIMITED:
+            found = RateLimited(message, data=data)
+        case Code.TIMEOUT:
+            found = Timeout(message, data=data)
+        case Code.INTERNAL_ERROR:
+            found = UpstreamError(message, code=code, retryable=retryable, upstream_code=code, data=data)
+        case _:
+            found = BackendUnavailable(message, upstream_code=code, data=data)
+    found.retryable = retryable
+    found.detail = error.message
+    return found
 
 
 def _read(frame: bytes) -> _Frame | None:
