@@ -16,6 +16,7 @@ from gateway.caller import Caller
 from gateway.errors import BackendUnavailable, ConfigError, ConfigErrors, PluginError, RcpError
 from gateway.federation.breaker import Breaker, Limiter
 from gateway.federation.capability import Offer, Snapshot, View, field_conflicts, fields_of, merge
+from gateway.filters import Undeclared
 from gateway.model import Capabilities
 from gateway.spi.engine import Engine, EngineConfig, EngineContext, EngineKind
 
@@ -46,7 +47,7 @@ class MemberSettings:
     timeout: float = 10.0
     concurrency: int = 16
     queue: int = 256
-    undeclared: str = "skip"
+    undeclared: Undeclared = "skip"
     min_score: float | None = None
     attempts: int = 2
     backoff: float = 0.05

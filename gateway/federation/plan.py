@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from gateway.errors import BackendUnavailable, CallerError, Code, RcpError, invalid_params
 from gateway.federation.capability import Snapshot, View
 from gateway.federation.loss import Loss, Reason
 from gateway.federation.options import Wanted, check_gateway_options, options_for, wanted_options
 from gateway.federation.select import Selection, by_priority, select
-from gateway.filters import FALSE, TRUE, Filter, Pushdown, fields_of, fold, parse
+from gateway.filters import FALSE, TRUE, Filter, Pushdown, fields_of, fold, parse, push_folded
+from gateway.fusion import Convex, LegOffer, Rrf, Strategy, choose
 from gateway.model import Content, FusionOptions, RetrieveRequest, text_of
 from gateway.spi.call import Route
 from gateway.spi.engine import EngineQuery, VectorNeed
@@ -26,10 +29,8 @@ class Defaults:
     """What the configuration decides for every call; see ``config.schema`` for the meaning of each."""
 
     identity: str
+    strategies: Mapping[str, Strategy]
     method: str = "rrf"
-    methods: tuple[str, ...] = ("rrf", "weighted", "convex", "confidence")
-    rrf_k: int = 60
-    alpha: float | None = None
     window: int = 50
     document_identity: str = "id"
     select: str = "all"
@@ -52,6 +53,7 @@ class Leg:
     depth: int
     most: int
     weight: float
+    offer: LegOffer
     filter: Filter | None = None
     pushdown: Pushdown[Any] = field(default_factory=lambda: Pushdown(native=None, residual=None))
     need: VectorNeed | None = None
@@ -69,9 +71,7 @@ class RetrievePlan:
     turns: tuple[tuple[Leg, ...], ...]
     reasons: tuple[Reason, ...]
     losses: tuple[Loss, ...]
-    method: str
-    rrf_k: int
-    alpha: float | None
+    strategy: Strategy
     filter: Filter | None
     query: str
     include_text: bool
@@ -99,11 +99,11 @@ def plan(
     assert request.query is not None
     if request.cursor is not None:
         raise CallerError("the cursor is not known here", code=Code.NOT_FOUND, data={"field": "cursor"})
-    most = snapshot.capabilities.retrieve.max_k if snapshot.capabilities.retrieve else None
-    limit = min(defaults.max_k, most or defaults.max_k)
+    offered = snapshot.capabilities.retrieve
+    limit = min(defaults.max_k, (offered.max_k if offered else None) or defaults.max_k)
     k = min(request.k if request.k is not None else _default_k(request), limit)
     filter = _filter(request.filter, snapshot)
-    losses = check_gateway_options(request, snapshot, defaults.methods)
+    losses = check_gateway_options(request, snapshot, defaults.strategies)
     wanted, degraded = wanted_options(request, snapshot)
     losses += degraded
     if request.seed is not None and not (
@@ -124,16 +124,14 @@ def plan(
             legs.append(outcome)
         else:
             reasons.append(outcome)
-    method, why = _method(request, legs, defaults)
-    losses += why
+    strategy, fallback = choose(_strategy(request, defaults), [leg.offer for leg in legs])
+    losses += [Loss(kind="degraded", message=note.text) for note in fallback]
     return RetrievePlan(
         k=k,
         turns=_turns(legs, selection),
         reasons=tuple(reasons),
         losses=tuple(losses),
-        method=method,
-        rrf_k=(request.fusion.rrf_k if request.fusion else None) or defaults.rrf_k,
-        alpha=request.fusion.alpha if request.fusion and request.fusion.alpha is not None else defaults.alpha,
+        strategy=strategy,
         filter=filter,
         query=text_of(request.query),
         include_text=request.include_text is not False,
@@ -220,21 +218,14 @@ class _Builder:
         filter: Filter | None = None
         pushdown: Pushdown[Any] = Pushdown(native=None, residual=None)
         if self.filter is not None:
-            folded = fold(self.filter, view.fields, undeclared=settings.undeclared)
-            if folded.filter is FALSE:
+            folded = fold(self.filter, view.fields, settings.undeclared)
+            pushdown = push_folded(folded, engine.push_down)
+            if folded.filter is FALSE or pushdown.nothing:
                 return self._nothing(view, folded.undeclared)
             if folded.undeclared and settings.undeclared == "skip":
-                names = ", ".join(sorted(folded.undeclared))
-                self.losses.append(
-                    Loss(
-                        kind="degraded",
-                        message=f"it does not declare {names}: no document matches there",
-                        engine=view.id,
-                    )
-                )
-            if folded.filter is not TRUE:
-                filter = folded.filter
-                pushdown = engine.push_down(filter)
+                told = f"it does not declare {', '.join(folded.undeclared)}: no document of it matches there"
+                self.losses.append(Loss(kind="degraded", message=told, engine=view.id))
+            filter = None if folded.filter is TRUE else folded.filter
         retrieve = view.capabilities.retrieve
         assert retrieve is not None
         most = retrieve.max_k or self.depth
@@ -248,6 +239,7 @@ class _Builder:
             depth=min(self.depth, most),
             most=most,
             weight=self.weights.get(view.id, settings.weight) or 1.0,
+            offer=_offer(view, query.mode),
             filter=filter,
             pushdown=pushdown,
             need=need,
@@ -257,10 +249,10 @@ class _Builder:
     def request_k(self) -> int:
         return self.request.k if self.request.k is not None else _default_k(self.request)
 
-    def _nothing(self, view: View, undeclared: Sequence[str] | frozenset[str]) -> Reason:
+    def _nothing(self, view: View, undeclared: Sequence[str]) -> Reason:
         if undeclared and view.member.settings.undeclared == "skip":
-            names = ", ".join(sorted(undeclared))
-            return Reason(view.id, "unable", f"it does not declare {names}", option="filter", field=min(undeclared))
+            names = ", ".join(undeclared)
+            return Reason(view.id, "unable", f"it does not declare {names}", option="filter", field=undeclared[0])
         return Reason(view.id, "proved-empty", "nothing of it can match the filter")
 
     def _query(self, view: View, given: Mapping[str, Any], pushdown: Pushdown[Any]) -> EngineQuery:
@@ -285,14 +277,9 @@ class _Builder:
         fusion = request.fusion
         if fusion is not None and (fusion.method or "rrf") in (retrieve.fusion or ()):
             inner = {name: weight for name, weight in (fusion.weights or {}).items() if name in ("dense", "sparse")}
-            query = _with_fusion(query, FusionOptions(method=fusion.method, weights=inner or None, rrf_k=fusion.rrf_k))
+            told = FusionOptions(method=fusion.method, weights=inner or None, rrf_k=fusion.rrf_k)
+            query = replace(query, fusion=told)
         return query
-
-
-def _with_fusion(query: EngineQuery, fusion: FusionOptions) -> EngineQuery:
-    from msgspec.structs import replace as replaced
-
-    return replaced(query, fusion=fusion)
 
 
 def _blocks(query: str | Content | list[Content]) -> tuple[Content, ...]:
@@ -310,18 +297,26 @@ def _turns(legs: Sequence[Leg], selection: Selection) -> tuple[tuple[Leg, ...], 
     return tuple(tuple(by_id[view.id] for view in turn) for turn in by_priority([leg.view for leg in legs]))
 
 
-def _method(request: RetrieveRequest, legs: Sequence[Leg], defaults: Defaults) -> tuple[str, list[Loss]]:
-    """The fusion method, chosen here and never from replies; one that some leg cannot serve falls back to ``rrf``."""
-    asked = request.fusion.method if request.fusion else None
-    method = asked if asked in defaults.methods else defaults.method
-    offered = [leg.view.capabilities.retrieve for leg in legs]
-    lacking = ""
-    if method == "convex" and any(one is None or one.score_floor is None for one in offered):
-        lacking = "a score floor"
-    if method == "confidence" and any(one is None or not one.confidence for one in offered):
-        lacking = "confidence"
-    if not lacking:
-        return method, []
-    return "rrf", [
-        Loss(kind="degraded", message=f"fused by rrf: {method} needs {lacking} of every engine", option=method)
-    ]
+def _strategy(request: RetrieveRequest, defaults: Defaults) -> Strategy:
+    """The method the client asks for, or the configured one; chosen here and never from replies."""
+    fusion = request.fusion
+    name = fusion.method if fusion and fusion.method in defaults.strategies else defaults.method
+    strategy = defaults.strategies[name]
+    if fusion is not None and fusion.rrf_k is not None and isinstance(strategy, Rrf):
+        return Rrf(fusion.rrf_k)
+    if fusion is not None and fusion.alpha is not None and isinstance(strategy, Convex):
+        return Convex(alpha=fusion.alpha)
+    return strategy
+
+
+def _offer(view: View, mode: str | None) -> LegOffer:
+    """What fusion may rely on: the mode the engine will serve, the least score of it, whether hits carry confidence."""
+    retrieve = view.capabilities.retrieve
+    assert retrieve is not None
+    only = retrieve.modes[0] if retrieve.modes and len(retrieve.modes) == 1 else None
+    return LegOffer(
+        engine=view.id,
+        mode=mode or retrieve.default_mode or only,
+        floor=retrieve.score_floor,
+        confidence=bool(retrieve.confidence),
+    )

@@ -85,15 +85,16 @@ async def run(
     deadline: Deadline,
     *,
     retry: bool = True,
+    whole: bool = False,
 ) -> T | Failure:
-    """Runs one engine's part within ``min(engine timeout, what the call has left)``.
+    """Runs one engine's part within ``min(engine timeout, what the call has left)``; ``whole`` gives it all of the latter.
 
     The time covers the queue, an embedding it waits for, connecting, retries and the body. Every error comes back as a
     :class:`Failure`; only cancellation passes through, and reaches the engine.
     """
     settings = member.settings
     left = deadline.remaining()
-    budget = min(settings.timeout, left)
+    budget = left if whole else min(settings.timeout, left)
     full = settings.timeout <= left
     call.limit(budget)
     scope: asyncio.Timeout | None = None
