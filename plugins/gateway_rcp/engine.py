@@ -17,7 +17,6 @@ from gateway.model import (
     IndexAddResult,
     IndexCapability,
     RerankCapability,
-    RetrieveCapability,
     read_capabilities,
 )
 from gateway.protocol.peer import Answer

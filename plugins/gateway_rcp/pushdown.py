@@ -118,7 +118,7 @@ class WireFilters(FilterCompiler[WireFilter]):
     def _contains(self, c: Condition) -> Bound:
         if self._fields[c.field] is FieldType.TEXT:
             return self._written(c, Op.CONTAINS)
-        # Membership here. The spec gives `contains` that meaning for lists only, so single values are asked for by `eq`.
+        # Membership here. The spec gives `contains` that meaning for lists only; single values are asked for by `eq`.
         single, member = self._equal(c), self._written(c, Op.CONTAINS)
         if single is None or member is None:
             return single

@@ -19,6 +19,7 @@ from gateway.spi.engine import EmbedReply, EngineReply
 
 __all__ = ["deleted", "embeddings", "hits", "identifier", "ids", "scores"]
 
+_ABSENT = Raw(b"")
 _NOTES = 10
 _NOTE_LETTERS = 300
 _VERSION_LETTERS = 256
@@ -27,20 +28,20 @@ _READ_APART = ("id", "score", "confidence")
 
 class _Retrieved(msgspec.Struct, rename="camel"):
     hits: list[dict[str, Raw]]
-    index_version: Raw = Raw(b"")
-    usage: Raw = Raw(b"")
-    next_cursor: Raw = Raw(b"")
-    meta: Raw = msgspec.field(default=Raw(b""), name="_meta")
+    index_version: Raw = _ABSENT
+    usage: Raw = _ABSENT
+    next_cursor: Raw = _ABSENT
+    meta: Raw = msgspec.field(default=_ABSENT, name="_meta")
 
 
 class _Loose(msgspec.Struct, rename="camel"):
     """The same where not every hit is an object."""
 
     hits: list[Raw]
-    index_version: Raw = Raw(b"")
-    usage: Raw = Raw(b"")
-    next_cursor: Raw = Raw(b"")
-    meta: Raw = msgspec.field(default=Raw(b""), name="_meta")
+    index_version: Raw = _ABSENT
+    usage: Raw = _ABSENT
+    next_cursor: Raw = _ABSENT
+    meta: Raw = msgspec.field(default=_ABSENT, name="_meta")
 
 
 def hits(answer: Answer, *, k: int) -> EngineReply:
@@ -145,7 +146,7 @@ def _sentence(text: str) -> str:
 
 
 def embeddings(answer: Answer, *, count: int) -> EmbedReply:
-    """One vector per input, all of one dimension, finite; base64 of little-endian float32 is read too (section 7.3.1)."""
+    """One vector per input, of one dimension, finite; base64 of little-endian float32 is read too (section 7.3.1)."""
     result = _result(answer)
     given = result.get("vectors")
     if not isinstance(given, list) or len(given) != count:

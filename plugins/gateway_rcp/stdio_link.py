@@ -113,7 +113,7 @@ class StdioLink:
                     await self._process.write(frame + b"\n")
 
     async def run(self, session: Session, opened: asyncio.Future[None]) -> None:
-        """Keeps a child running until cancelled. ``opened`` learns how the first one did; a failure there is the end."""
+        """Keeps a child running until cancelled. ``opened`` learns how the first did; a failure there is the end."""
         failures = 0
         while True:
             started = self._context.clock()
