@@ -263,6 +263,8 @@ class EngineKind(ABC, Generic[C]):
     name: ClassVar[str]
     config: type[C]
     summary: ClassVar[str] = ""
+    federates: ClassVar[bool] = False
+    """True if such an engine may forward a request to further gateways; then depth and cycles concern it (16.2)."""
 
     @abstractmethod
     def offers(self, config: C) -> Capabilities:

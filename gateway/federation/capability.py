@@ -1,0 +1,202 @@
+"""What many engines can do, as one (RCP section 16.4), and the snapshot that a session is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gateway.filters import FieldType, Op
+from gateway.model import (
+    Capabilities,
+    CatalogCapability,
+    EmbedCapability,
+    Empty,
+    FilterCapability,
+    IndexCapability,
+    LogCapability,
+    RerankCapability,
+    RetrieveCapability,
+    capabilities_to_wire,
+)
+
+if TYPE_CHECKING:
+    from gateway.federation.fleet import Member
+
+__all__ = ["Offer", "Snapshot", "View", "field_conflicts", "fields_of", "merge"]
+
+_OWN_FUSION = ("rrf", "weighted", "convex")
+_OPERATORS = tuple(op.value for op in Op)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One engine as a snapshot saw it; ``member`` is the living thing."""
+
+    member: Member
+    capabilities: Capabilities
+    fields: Mapping[str, FieldType]
+
+    @property
+    def id(self) -> str:
+        return self.member.settings.id
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What one caller may see at one moment. Immutable; a session keeps the one it was given (section 13.2)."""
+
+    views: tuple[View, ...]
+    capabilities: Capabilities
+    fields: Mapping[str, FieldType]
+    settled: bool
+    """False while an engine in scope has never been seen, so that what is unknown may only be unknown yet."""
+
+    def view(self, id: str) -> View | None:
+        return next((view for view in self.views if view.id == id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the gateway adds of its own: limits, the engines that writes and embeds go to, strategies of plugins."""
+
+    max_k: int
+    writes: str | None
+    embed: str | None
+    strategies: tuple[str, ...]
+
+
+def fields_of(capabilities: Capabilities) -> dict[str, FieldType]:
+    """The filterable fields an engine declares, of the types there are; a field of an unknown type is left out."""
+    if capabilities.filter is None:
+        return {}
+    known = {kind.value: kind for kind in FieldType}
+    return {name: known[kind] for name, kind in capabilities.filter.fields.items() if kind in known}
+
+
+def field_conflicts(views: Iterable[View]) -> dict[str, dict[str, list[str]]]:
+    """Fields that engines declare with different types: name → type → engine ids."""
+    seen: dict[str, dict[str, list[str]]] = {}
+    for view in views:
+        for name, kind in view.fields.items():
+            seen.setdefault(name, {}).setdefault(kind.value, []).append(view.id)
+    return {name: kinds for name, kinds in seen.items() if len(kinds) > 1}
+
+
+def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, FieldType]]:
+    """The capabilities to advertise (union) and the merged filter fields.
+
+    What every engine offers (intersection) stands under ``x-gateway.guaranteed``.
+    """
+    retrieving = [view for view in views if view.capabilities.retrieve is not None]
+    conflicts = field_conflicts(retrieving)
+    fields = {name: kind for view in retrieving for name, kind in view.fields.items() if name not in conflicts}
+    by_id = {view.id: view for view in views}
+    writer = by_id.get(offer.writes or "")
+    embedder = by_id.get(offer.embed or "") if offer.embed else _first(views, "embed")
+    reranker = _first(views, "rerank")
+    capabilities = Capabilities(
+        retrieve=_retrieve(retrieving, offer) if retrieving else None,
+        embed=_embed(embedder),
+        rerank=_rerank(reranker),
+        index=_index(writer),
+        filter=FilterCapability(fields={name: kind.value for name, kind in fields.items()}, operators=_OPERATORS)
+        if fields
+        else None,
+        citations=Empty() if any(view.capabilities.citations for view in retrieving) else None,
+        streaming=Empty(),
+        log=LogCapability(levels=("debug", "info", "notice", "warning", "error")),
+        catalog=CatalogCapability(engines=len(views)),
+        vendor={"x-gateway": _vendor(retrieving, offer)},
+    )
+    return capabilities, fields
+
+
+def _first(views: Sequence[View], capability: str) -> View | None:
+    return next((view for view in views if getattr(view.capabilities, capability) is not None), None)
+
+
+def _union(values: Iterable[Sequence[str] | None]) -> tuple[str, ...] | None:
+    found = dict.fromkeys(item for value in values for item in value or ())
+    return tuple(found) or None
+
+
+def _offered(view: View) -> RetrieveCapability:
+    assert view.capabilities.retrieve is not None
+    return view.capabilities.retrieve
+
+
+def _retrieve(views: Sequence[View], offer: Offer) -> RetrieveCapability:
+    each = [_offered(view) for view in views]
+    bounds = [one.max_k for one in each]
+    # A list fused from several engines can be longer than any one of them gives; more than all together it cannot.
+    most = offer.max_k if None in bounds else min(offer.max_k, sum(bound or 0 for bound in bounds))
+    return RetrieveCapability(
+        max_k=max(1, most),
+        modes=_union(one.modes for one in each),
+        modalities=_union([("text",), *(one.modalities for one in each)]),
+        fusion=_OWN_FUSION,
+        units=_union(one.units for one in each),
+        levels=max((one.levels for one in each if one.levels is not None), default=None),
+        confidence=True if any(one.confidence for one in each) else None,
+        deterministic=True if all(one.deterministic for one in each) else None,
+    )
+
+
+def _embed(view: View | None) -> EmbedCapability | None:
+    if view is None or view.capabilities.embed is None:
+        return None
+    given = view.capabilities.embed
+    return EmbedCapability(
+        dimension=given.dimension,
+        identity=given.identity,
+        batch_limit=given.batch_limit,
+        normalized=given.normalized,
+        modalities=("text",),
+        encodings=("json", "f32-base64"),
+    )
+
+
+def _rerank(view: View | None) -> RerankCapability | None:
+    return view.capabilities.rerank if view is not None else None
+
+
+def _index(view: View | None) -> IndexCapability | None:
+    given = view.capabilities.index if view is not None else None
+    return IndexCapability(writable=True, chunking=given.chunking) if given is not None and given.writable else None
+
+
+def _vendor(views: Sequence[View], offer: Offer) -> dict[str, Any]:
+    vendor: dict[str, Any] = {"fusion": list(offer.strategies), "guaranteed": _guaranteed(views)}
+    return {name: value for name, value in vendor.items() if value}
+
+
+def _guaranteed(views: Sequence[View]) -> dict[str, Any]:
+    """What every engine offers: the capabilities all have, with the lists and fields all share."""
+    if not views:
+        return {}
+    wires = [capabilities_to_wire(view.capabilities) for view in views]
+    shared = _intersect(wires)
+    return {name: value for name, value in shared.items() if not name.startswith("x-")}
+
+
+def _intersect(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    first, *rest = values
+    shared: dict[str, Any] = {}
+    for name, value in first.items():
+        others = [other[name] for other in rest if name in other]
+        if len(others) < len(rest):
+            continue
+        match value:
+            case dict() if all(isinstance(other, dict) for other in others):
+                shared[name] = _intersect([value, *others])
+            case list() | tuple():
+                shared[name] = [item for item in value if all(item in other for other in others)]
+            case bool():
+                if all(other == value for other in others):
+                    shared[name] = value
+            case int() | float() if all(isinstance(other, int | float) for other in others):
+                shared[name] = min([value, *others])
+            case _ if all(other == value for other in others):
+                shared[name] = value
+    return shared

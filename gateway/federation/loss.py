@@ -1,0 +1,79 @@
+"""What a caller should know was lost: structured first, prose second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway.errors import RcpError
+from gateway.model import Message
+
+__all__ = ["Failure", "Loss", "Reason", "notes_of"]
+
+LossKind = Literal["failed", "timeout", "skipped", "clamped", "degraded", "scanned", "partial", "dropped", "note"]
+
+_NOTE_LIMIT = 300
+
+
+class Loss(Message, frozen=True):
+    """One thing that went missing or was changed; ``engine`` is ``None`` where it concerns the whole answer."""
+
+    kind: LossKind
+    message: str
+    engine: str | None = None
+    code: int | None = None
+    option: str | None = None
+    field: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One engine's part that ended in an error. A value, so that it can be neither forgotten nor surprising."""
+
+    engine: str
+    error: RcpError
+    timed_out: bool = False
+    client_deadline: bool = False
+
+    def loss(self) -> Loss:
+        return Loss(
+            kind="timeout" if self.timed_out else "failed",
+            message=self.error.message,
+            engine=self.engine,
+            code=self.error.code,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why an engine was not asked.
+
+    ``left-out``: scope, selection, depth or cycle. ``unable``: it cannot serve an option or the filter.
+    ``proved-empty``: its declared fields show that nothing of it can match. ``failed``: it is not open.
+    """
+
+    engine: str
+    state: Literal["left-out", "unable", "proved-empty", "failed"]
+    message: str
+    option: str | None = None
+    field: str | None = None
+    error: RcpError | None = None
+
+    def loss(self) -> Loss:
+        if self.state == "failed":
+            code = self.error.code if self.error else None
+            return Loss(kind="failed", message=self.message, engine=self.engine, code=code)
+        return Loss(kind="skipped", message=self.message, engine=self.engine, option=self.option, field=self.field)
+
+
+_VERBS: dict[str, str] = {"failed": " failed", "timeout": " timed out", "skipped": " was not asked"}
+
+
+def notes_of(losses: Iterable[Loss]) -> tuple[str, ...]:
+    """The losses as sentences for ``usage.notes``, each once, in order."""
+    notes: dict[str, None] = {}
+    for loss in losses:
+        who = f"engine {loss.engine}{_VERBS.get(loss.kind, '')}: " if loss.engine else ""
+        notes[f"{who}{loss.message}"[:_NOTE_LIMIT]] = None
+    return tuple(notes)

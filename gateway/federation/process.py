@@ -1,0 +1,156 @@
+"""Child processes for stdio engines: no shell, a group of their own, and none left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from gateway.errors import BackendUnavailable
+
+__all__ = ["ChildProcess", "spawn"]
+
+_CHUNK = 256 * 1024
+_STDERR_LINE = 2000
+# Enough to find an interpreter and to speak UTF-8; secrets in the gateway's own environment stay there.
+_INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "SYSTEMROOT")
+
+
+class ChildProcess:
+    """A running child; see ``gateway.spi.engine.Process`` for what the methods promise."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._stdin = process.stdin
+        self._stdout = process.stdout
+        self._buffer = bytearray()
+        self._scanned = 0
+        self._discarding = False
+        self._ended = False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def read_line(self, limit: int) -> bytes | None:
+        """The next line of stdout without its newline, ``None`` at the end, ``b""`` in place of one over ``limit``."""
+        while True:
+            end = self._buffer.find(b"\n", self._scanned)
+            if end >= 0:
+                line = bytes(self._buffer[:end])
+                del self._buffer[: end + 1]
+                self._scanned = 0
+                if self._discarding or len(line) > limit:
+                    self._discarding = False
+                    return b""
+                return line
+            if len(self._buffer) > limit:
+                # The rest of an overlong line is thrown away as it comes, so that it cannot fill the memory.
+                self._discarding = True
+            if self._discarding:
+                self._buffer.clear()
+            self._scanned = len(self._buffer)
+            if self._ended:
+                return None
+            chunk = await self._stdout.read(_CHUNK)
+            if not chunk:
+                self._ended = True
+                if self._buffer and not self._discarding:
+                    self._buffer += b"\n"
+                    continue
+                return None
+            self._buffer += chunk
+
+    async def write(self, data: bytes) -> None:
+        """Raises :class:`~gateway.errors.BackendUnavailable` if the child has gone."""
+        try:
+            self._stdin.write(data)
+            await self._stdin.drain()
+        except (OSError, RuntimeError) as error:
+            raise BackendUnavailable("the engine's process has ended") from error
+
+    async def wait(self) -> int:
+        return await self._process.wait()
+
+    async def end(self, grace: float) -> None:
+        """Closes stdin, then asks, then insists; the whole group goes."""
+        with suppress(OSError, RuntimeError):
+            self._stdin.close()
+        for number, seconds in ((None, grace / 2), (signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
+            if number is not None:
+                self._signal(number)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._process.wait()
+                    break
+        # A child of the child may have outlived its parent.
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+@asynccontextmanager
+async def spawn(
+    argv: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    logger: logging.Logger,
+    grace: float = 2.0,
+) -> AsyncIterator[ChildProcess]:
+    """Starts ``argv`` and ends it, with all its descendants, on the way out.
+
+    ``env`` is added to a minimal environment. stderr is drained line by line into ``logger`` at debug level.
+    Raises :class:`~gateway.errors.BackendUnavailable` if the program cannot be started.
+    """
+    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    environment.update(env or {})
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=cwd,
+            env=environment,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a valid command"
+        raise BackendUnavailable(f"cannot start {argv[0] if argv else 'an empty command'}: {reason}") from error
+    child = ChildProcess(process)
+    assert process.stderr is not None
+    drain = asyncio.create_task(_drain(process.stderr, logger))
+    try:
+        yield child
+    finally:
+        ending = asyncio.create_task(child.end(grace))
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            # Even a cancelled host leaves no child behind.
+            await ending
+            raise
+        finally:
+            drain.cancel()
+            with suppress(asyncio.CancelledError):
+                await drain
+
+
+async def _drain(stderr: asyncio.StreamReader, logger: logging.Logger) -> None:
+    """Reads stderr so that a chatty child never blocks on it."""
+    rest = b""
+    while chunk := await stderr.read(_CHUNK):
+        *lines, rest = (rest + chunk).split(b"\n")
+        rest = rest[-_STDERR_LINE:]
+        if logger.isEnabledFor(logging.DEBUG):
+            for line in lines:
+                logger.debug("stderr: %s", line[:_STDERR_LINE].decode("utf-8", "replace"))
