@@ -32,13 +32,13 @@ from gateway.model import Document
 __all__ = ["chunk_of", "citation_of", "document_id", "passage_id"]
 
 
-def citation_of(meta: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The hit's ``citation`` (RCP section 6.6), ``None`` if the metadata gives nothing to cite."""
+def citation_of(id: str, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The hit's ``citation``. Where the metadata gives nothing to cite, the id is the source: it is all there is."""
     citation: dict[str, Any] = {name: meta[name] for name in ("source", "uri", "title") if _text(meta.get(name))}
     if "source" not in citation and _text(meta.get("path")):
         citation["source"] = meta["path"]
     if not citation:
-        return None
+        return {"source": id}
     for name in ("start", "end", "page"):
         if _count(meta.get(name)):
             citation[name] = meta[name]
