@@ -111,10 +111,12 @@ class RcpError(GatewayError):
     """An error that may be sent to a client as a JSON-RPC error object.
 
     ``data`` must hold JSON values only. ``retryable`` is written into it (RCP section 12.2) when it is true.
+    ``detail`` is for the log: what happened underneath, such as an engine's own words. It never goes on the wire.
     """
 
     default_code: Code = Code.INTERNAL_ERROR
     default_retryable = False
+    detail: str = ""
 
     def __init__(
         self,
