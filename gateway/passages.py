@@ -273,7 +273,8 @@ def _merged(sections: list[_Section], target: int) -> list[_Section]:
             and section.titles[: len(last.titles)] == last.titles
             and (not last.body or last.size + section.size <= target)
         ):
-            last.titles = last.titles if last.body and last.titles else section.titles
+            # The title of what is most of the passage.
+            last.titles = section.titles if section.size > last.size else last.titles
             last.blocks += section.blocks
             last.size += section.size
             last.body = last.body or section.body

@@ -25,6 +25,9 @@ _UNSPACED = re.compile(
 )
 # Marks that Arabic and Hebrew writers put in or leave out at will, and the stretching of a line.
 _OPTIONAL = re.compile("[\u0591-\u05bd\u05bf\u05c1\u05c2\u0640\u064b-\u0652\u0670]")
+# FTS5 knows Unicode as of 2012 and takes some younger signs for letters. What Python takes for neither a letter nor a
+# space becomes a space, but for the usual punctuation, about which both agree.
+_SIGN = re.compile("[^\\w\\s\u0000-\u00ff\u2000-\u205f\u3000-\u303f]")
 
 
 def indexed(text: str) -> str:
@@ -39,7 +42,7 @@ def terms(text: str) -> list[str]:
 
     Made of letters, digits and marks only, so nothing in it can be an operator, a quote or a NUL.
     """
-    level = _levelled(text).casefold()
+    level = _levelled(text).lower()  # FTS5 folds case itself; this is for "distinct"
     spaced = "".join(char if char.isalnum() or unicodedata.category(char)[0] == "M" else " " for char in level)
     return list(dict.fromkeys(_UNSPACED.sub(_query_pairs, spaced).split()))
 
@@ -52,7 +55,8 @@ def match_expression(found: list[str], match: Literal["any", "all"]) -> str:
 
 def _levelled(text: str) -> str:
     # Full-width letters, ligatures and the like are the letters they stand for.
-    return _OPTIONAL.sub("", unicodedata.normalize("NFKC", mend(text)))
+    level = _OPTIONAL.sub("", unicodedata.normalize("NFKC", mend(text)).replace("ß", "ss"))
+    return _SIGN.sub(lambda sign: sign[0] if unicodedata.category(sign[0])[0] == "M" else " ", level)
 
 
 def _document_pairs(run: re.Match[str]) -> str:
