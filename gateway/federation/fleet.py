@@ -16,6 +16,7 @@ from gateway.caller import Caller
 from gateway.errors import BackendUnavailable, ConfigError, ConfigErrors, PluginError, RcpError
 from gateway.federation.breaker import Breaker, Limiter
 from gateway.federation.capability import Offer, Snapshot, View, field_conflicts, fields_of, merge
+from gateway.filters import Undeclared
 from gateway.model import Capabilities
 from gateway.spi.engine import Engine, EngineConfig, EngineContext, EngineKind
 
@@ -46,7 +47,7 @@ class MemberSettings:
     timeout: float = 10.0
     concurrency: int = 16
     queue: int = 256
-    undeclared: str = "skip"
+    undeclared: Undeclared = "skip"
     min_score: float | None = None
     attempts: int = 2
     backoff: float = 0.05
@@ -85,6 +86,10 @@ class Member:
         if self.engine is not None:
             self._capabilities = self.engine.capabilities()
         return self._capabilities
+
+    def jitter(self) -> float:
+        """A factor for waiting times, so that calls that failed together do not come back together."""
+        return random.uniform(0.5, 1.0)  # noqa: S311
 
     def opened(self, engine: Engine) -> None:
         self._capabilities = engine.capabilities()
@@ -165,7 +170,7 @@ class Fleet:
                 )
                 if not first.done():
                     first.set_result(error)
-            jittered = delay * random.uniform(0.5, 1.0)  # noqa: S311
+            jittered = delay * member.jitter()
             delay = min(delay * 2, _LONGEST_DELAY)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(jittered):

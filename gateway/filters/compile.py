@@ -69,7 +69,7 @@ class Pushdown(Generic[N]):
         return frozenset() if self.residual is None else fields_of(self.residual)
 
     @classmethod
-    def unpushed(cls, filter: Filter) -> Pushdown[N]:  # noqa: A002
+    def unpushed(cls, filter: Filter) -> Pushdown[N]:
         """All residual: right for every engine that returns its metadata."""
         folded = nnf(filter)
         return cls(None, None if folded is TRUE else folded)
@@ -103,7 +103,7 @@ class FilterCompiler(ABC, Generic[N]):
     def any_of(self, parts: Sequence[N]) -> N:
         """The disjunction; called with two or more parts: an empty one selects everything on some engines."""
 
-    def push_down(self, filter: Filter) -> Pushdown[N]:  # noqa: A002
+    def push_down(self, filter: Filter) -> Pushdown[N]:
         """Split the filter; the result obeys the law above if the conditions do."""
         return self._split(nnf(filter))
 

@@ -35,12 +35,12 @@ _ORDER: Final[Mapping[Op, Callable[[Any, Any], bool]]] = {Op.GT: gt, Op.GTE: ge,
 _ABSENT: Final = object()
 
 
-def holds(filter: Filter, meta: Meta) -> bool:  # noqa: A002
+def holds(filter: Filter, meta: Meta) -> bool:
     """Whether a document with this metadata satisfies the filter. For many documents, compile once instead."""
     return compiled(filter)(meta)
 
 
-def judge(filter: Filter, meta: Meta, complete: bool) -> bool | None:  # noqa: A002
+def judge(filter: Filter, meta: Meta, complete: bool) -> bool | None:
     """Like :func:`holds`, but ``None`` where the metadata does not say.
 
     ``complete`` is whether ``meta`` is all there is. Where it is not, a condition on a field that is missing from it
@@ -49,12 +49,12 @@ def judge(filter: Filter, meta: Meta, complete: bool) -> bool | None:  # noqa: A
     return judged(filter, complete)(meta)
 
 
-def judged(filter: Filter, complete: bool) -> Judge:  # noqa: A002
+def judged(filter: Filter, complete: bool) -> Judge:
     """:func:`judge` prepared for many documents."""
     return compiled(filter) if complete else _kleene(filter)
 
 
-def compiled(filter: Filter) -> Test:  # noqa: A002
+def compiled(filter: Filter) -> Test:
     """:func:`holds` prepared for many documents: one closure, no look at the tree any more."""
     match filter:
         case And(parts):
@@ -75,7 +75,7 @@ def compiled(filter: Filter) -> Test:  # noqa: A002
             assert_never(filter)
 
 
-def _kleene(filter: Filter) -> Judge:  # noqa: A002
+def _kleene(filter: Filter) -> Judge:
     match filter:
         case And(parts):
             return _combined(tuple(map(_kleene, parts)), decisive=False)

@@ -44,7 +44,7 @@ def _joined(parts: Iterable[Filter], node: type[And] | type[Or], *, unit: Consta
     return next(iter(kept)) if len(kept) == 1 else node(tuple(kept))
 
 
-def nnf(filter: Filter) -> Filter:  # noqa: A002
+def nnf(filter: Filter) -> Filter:
     """The same filter in negation normal form, folded.
 
     The result is a constant, or a tree without constants of ``And`` and ``Or`` (two or more parts, none of its own
@@ -53,7 +53,7 @@ def nnf(filter: Filter) -> Filter:  # noqa: A002
     return _mapped(filter, lambda literal: literal, negated=False)
 
 
-def is_positive(filter: Filter) -> bool:  # noqa: A002
+def is_positive(filter: Filter) -> bool:
     """Whether no negation is left in normal form: then a document without the fields cannot get in.
 
     A filter that is to keep documents from somebody must be positive.
@@ -61,7 +61,7 @@ def is_positive(filter: Filter) -> bool:  # noqa: A002
     return _positive(nnf(filter))
 
 
-def _positive(filter: Filter) -> bool:  # noqa: A002
+def _positive(filter: Filter) -> bool:
     match filter:
         case And(parts) | Or(parts):
             return all(map(_positive, parts))
@@ -75,7 +75,7 @@ def _positive(filter: Filter) -> bool:  # noqa: A002
             assert_never(filter)
 
 
-def _mapped(filter: Filter, change: Callable[[_Literal], Filter], *, negated: bool) -> Filter:  # noqa: A002
+def _mapped(filter: Filter, change: Callable[[_Literal], Filter], *, negated: bool) -> Filter:
     """Normal form with every literal replaced; ``change`` sees literals only, so it cannot break monotony."""
     match filter:
         case And(parts) | Or(parts):
@@ -116,7 +116,7 @@ class Folded:
     undeclared: tuple[str, ...]
 
 
-def fold(filter: Filter, declared: Collection[str], undeclared: Undeclared = "skip") -> Folded:  # noqa: A002
+def fold(filter: Filter, declared: Collection[str], undeclared: Undeclared = "skip") -> Folded:
     """Fit a filter to one engine.
 
     "Not declared" is not "absent from its documents", so what becomes of a condition on such a field is a setting:

@@ -150,7 +150,7 @@ class Not:
 Filter: TypeAlias = And | Or | Not | Condition | Constant
 
 
-def leaves(filter: Filter) -> Iterator[Condition]:  # noqa: A002 - the domain's own word
+def leaves(filter: Filter) -> Iterator[Condition]:
     """Every condition, from left to right, repeated ones too."""
     match filter:
         case And(parts) | Or(parts):
@@ -166,12 +166,12 @@ def leaves(filter: Filter) -> Iterator[Condition]:  # noqa: A002 - the domain's 
             assert_never(filter)
 
 
-def fields_of(filter: Filter) -> frozenset[str]:  # noqa: A002
+def fields_of(filter: Filter) -> frozenset[str]:
     """The names of the fields that the filter looks at."""
     return frozenset(leaf.field for leaf in leaves(filter))
 
 
-def depth(filter: Filter) -> int:  # noqa: A002
+def depth(filter: Filter) -> int:
     """How many combinators stand above the deepest condition; a single condition has depth 0."""
     match filter:
         case And(parts) | Or(parts):
@@ -182,7 +182,7 @@ def depth(filter: Filter) -> int:  # noqa: A002
             return 0
 
 
-def to_json(filter: Filter, *, dates: DateEncoding = "rfc3339") -> dict[str, Any]:  # noqa: A002
+def to_json(filter: Filter, *, dates: DateEncoding = "rfc3339") -> dict[str, Any]:
     """The filter in RCP wire form (RCP 1.0 section 8), ready for a JSON encoder.
 
     ``dates`` is the encoding that the receiving server declares. Raises ``-32005`` for what the wire form cannot say:

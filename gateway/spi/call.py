@@ -54,6 +54,10 @@ class ClientCall(Protocol):
     def meta(self) -> Mapping[str, Any]:
         """The request's ``_meta`` as it came: nothing in it has been checked."""
 
+    @property
+    def wants_progress(self) -> bool:
+        """True if the client sent a progress token, so that making hits ready for :meth:`progress` is worth it."""
+
     def progress(
         self, fraction: float, stage: str, message: str | None = None, hits: Sequence[bytes] | None = None
     ) -> None:

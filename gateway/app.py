@@ -1,0 +1,150 @@
+"""The composition root: a configuration becomes a running gateway. Everything meets here and nowhere else."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from gateway import __version__
+from gateway.config import FAULT, EngineSettings, GatewayConfig, Walker, nearest
+from gateway.errors import ConfigError, ConfigErrors
+from gateway.federation.capability import Offer
+from gateway.federation.context import HostContext
+from gateway.federation.fleet import EngineSpec, Fleet, MemberSettings
+from gateway.federation.plan import Defaults
+from gateway.fusion import Confidence, Convex, Rrf, Strategy, Weighted
+from gateway.model import PeerInfo
+from gateway.plugins import Plugins, load_plugins
+from gateway.protocol.dispatch import Dispatcher, Limits
+from gateway.service import Service
+from gateway.spi.http import HttpSettings
+
+__all__ = ["CONFORMANCE", "Gateway", "engine_specs", "open_gateway"]
+
+CONFORMANCE = "L1"
+
+
+def engine_specs(config: GatewayConfig, plugins: Plugins) -> list[EngineSpec]:
+    """Decodes every engine's own settings with its kind. Raises ``ConfigErrors`` with all faults; does no I/O."""
+    walker = Walker(config.base_dir)
+    specs: list[EngineSpec] = []
+    for index, settings in enumerate(config.engines):
+        path = f"engines[{index}]"
+        try:
+            kind = plugins.kind(settings.kind, path=f"{path}.kind")
+        except ConfigError as error:
+            walker.errors.append(error)
+            continue
+        own = walker.struct(kind.config, settings.settings, f"{path}.with")
+        if own is FAULT:
+            continue
+        known = {engine.id for engine in config.engines}
+        for embedder in kind.embedders(own):
+            if embedder not in known:
+                walker.fault(f"{path}.with", f"there is no engine {embedder!r} to take vectors from")
+        specs.append(EngineSpec(_member(settings), kind, own, _context(settings, config)))
+    walker.errors.extend(_targets(config, specs))
+    if walker.errors:
+        raise ConfigErrors(walker.errors)
+    return specs
+
+
+def _member(settings: EngineSettings) -> MemberSettings:
+    return MemberSettings(
+        id=settings.id,
+        weight=settings.weight,
+        priority=settings.priority,
+        required=settings.required,
+        corpus=settings.corpus,
+        trust=settings.trust,
+        timeout=settings.timeout,
+        concurrency=settings.concurrency,
+        queue=settings.queue,
+        undeclared=settings.undeclared,
+        min_score=settings.min_score,
+        attempts=settings.retry.attempts,
+        backoff=settings.retry.base,
+    )
+
+
+def _context(settings: EngineSettings, config: GatewayConfig) -> Callable[[], HostContext]:
+    http = HttpSettings(client=config.http.client, pool_size=settings.concurrency)
+    return lambda: HostContext(settings.id, config.base_dir, http=http)
+
+
+def _targets(config: GatewayConfig, specs: Sequence[EngineSpec]) -> Iterator[ConfigError]:
+    """``writes`` and ``embed`` must name engines that can do it, as far as their settings tell."""
+    by_id = {spec.settings.id: spec for spec in specs}
+    for key, target in (("writes", config.writes), ("embed", config.embed)):
+        spec = by_id.get(target or "")
+        if spec is None:
+            continue
+        offers = spec.kind.offers(spec.config)
+        able = offers.embed is not None if key == "embed" else offers.index is not None and bool(offers.index.writable)
+        # A server of unknown abilities tells only when it is open.
+        if not able and not spec.kind.federates:
+            yield ConfigError(f"engine {target!r} (kind {spec.kind.name}) cannot serve that", path=key)
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A running gateway: hand :attr:`dispatcher` to a transport, or call :attr:`service` in process."""
+
+    config: GatewayConfig
+    plugins: Plugins
+    fleet: Fleet
+    service: Service
+    dispatcher: Dispatcher
+
+
+@asynccontextmanager
+async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) -> AsyncIterator[Gateway]:
+    """Opens every engine and yields the running gateway; leaving closes them all.
+
+    Raises :class:`~gateway.errors.ConfigErrors` for what is wrong with the configuration or a required engine.
+    """
+    plugins = plugins or load_plugins()
+    specs = engine_specs(config, plugins)
+    strategies = _strategies(config, plugins)
+    limits = config.limits
+    offer = Offer(limits.max_k, config.writes, config.embed, tuple(strategies))
+    # Federation paths need a name nobody else has: one that is not configured must at least be unique.
+    name = config.name or f"rcp-gateway-{uuid.uuid4().hex[:12]}"
+    defaults = Defaults(
+        identity=name,
+        strategies=strategies,
+        method=config.fusion.method,
+        window=config.fusion.window,
+        document_identity=config.fusion.identity,
+        select=config.federation.select,
+        depth=config.federation.depth,
+        verify=config.federation.verify,
+        max_k=limits.max_k,
+        deadline=limits.deadline,
+        reserve=limits.reserve,
+    )
+    fleet = Fleet(specs, offer=offer)
+    async with fleet.open():
+        service = Service(
+            fleet, defaults, offer, info=PeerInfo(name=name, version=__version__), conformance=CONFORMANCE
+        )
+        dispatcher = Dispatcher(
+            service,
+            limits=Limits(frame_bytes=limits.body, batch=limits.batch, concurrent_per_session=limits.concurrency),
+        )
+        try:
+            yield Gateway(config, plugins, fleet, service, dispatcher)
+        finally:
+            await dispatcher.close()
+
+
+def _strategies(config: GatewayConfig, plugins: Plugins) -> dict[str, Strategy]:
+    """Every way of fusing there is, by name, with the configuration's constants."""
+    built_in: list[Strategy] = [Rrf(config.fusion.k), Weighted(), Convex(alpha=config.fusion.alpha), Confidence()]
+    strategies = {strategy.name: strategy for strategy in built_in} | plugins.strategies
+    if config.fusion.method not in strategies:
+        told = f"must be one of {', '.join(strategies)}{nearest(config.fusion.method, strategies)}"
+        raise ConfigErrors([ConfigError(told, path="fusion.method")])
+    return strategies

@@ -1,0 +1,188 @@
+"""The last look at a hit before it is sent: decoded, checked, encoded.
+
+Everything in a hit comes from an engine and is trusted in nothing. What does not fit the schema is left out rather than
+sent; members the schema does not know survive if they are sound JSON. Encoded members never reach the wire as they
+came: they may hold line breaks, bad UTF-8 or numbers no parser takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gateway._json import Raw, encode, finite, mend
+from gateway.model import Hit, member
+
+__all__ = ["seal"]
+
+_MODALITIES = frozenset({"text", "image", "audio", "code", "multimodal"})
+_UNITS = frozenset(
+    {"chunk", "passage", "document", "node", "triplet", "path", "subgraph", "community", "tree-node", "page"}
+)
+_CONTENT_TYPES = frozenset({"text", "image", "audio", "blob"})
+_BAD = object()
+
+
+def seal(hit: Hit, score: float, *, include_text: bool, include_vectors: bool) -> Raw:
+    """The hit as final JSON with this score; ``text`` and ``vector`` only where they are wanted."""
+    sealed: dict[str, Any] = {"id": mend(hit.id), "score": score}
+    if hit.confidence is not None and 0 <= hit.confidence <= 1:
+        sealed["confidence"] = hit.confidence
+    for name in hit.members:
+        if (name == "text" and not include_text) or (name == "vector" and not include_vectors) or name in sealed:
+            continue
+        value = member(hit, name)
+        if value is None:
+            continue
+        checked = _CHECKS.get(name, _anything)(value)
+        if checked is not _BAD:
+            sealed[mend(name)] = checked
+    return Raw(encode(sealed))
+
+
+def _anything(value: Any) -> Any:
+    """A member the schema does not know: any sound JSON."""
+    return _sound(value) if finite(value) else _BAD
+
+
+def _sound(value: Any) -> Any:
+    match value:
+        case str():
+            return mend(value)
+        case list() | tuple():
+            return [_sound(item) for item in value]
+        case Mapping():
+            return {mend(str(key)): _sound(item) for key, item in value.items()}
+        case None | bool() | int() | float():
+            return value
+        case _:
+            # An adapter put something into its metadata that JSON does not have; dates and ids read well as text.
+            return str(value)
+
+
+def _meta(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return _BAD
+    return {mend(str(key)): _sound(item) for key, item in value.items() if finite(item)}
+
+
+def _text(value: Any) -> Any:
+    return mend(value) if isinstance(value, str) else _BAD
+
+
+def _one_of(allowed: frozenset[str]) -> Callable[[Any], Any]:
+    return lambda value: value if isinstance(value, str) and value in allowed else _BAD
+
+
+def _count(value: Any) -> Any:
+    number = _integer(value)
+    return number if number is not None and number >= 0 else _BAD
+
+
+def _integer(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) else None
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _vector(value: Any) -> Any:
+    return list(value) if isinstance(value, list | tuple) and all(map(_number, value)) else _BAD
+
+
+def _scores(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return _BAD
+    return {mend(str(name)): number for name, number in value.items() if _number(number)} or _BAD
+
+
+def _shape(texts: frozenset[str], integers: frozenset[str]) -> Callable[[Any], Any]:
+    """An object whose listed members have a type; others are kept if they are sound."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return _BAD
+        kept: dict[str, Any] = {}
+        for name, item in value.items():
+            if name in texts:
+                item = _text(item)
+            elif name in integers:
+                number = _integer(item)
+                item = _BAD if number is None else number
+            elif item is not None:
+                item = _anything(item)
+            if item is not _BAD and item is not None:
+                kept[mend(str(name))] = item
+        return kept or _BAD
+
+    return check
+
+
+def _content(value: Any) -> Any:
+    if not isinstance(value, list | tuple):
+        return _BAD
+    return [block for block in (_block(item) for item in value) if block is not None] or _BAD
+
+
+def _block(value: Any) -> dict[str, Any] | None:
+    """One content block, if it is one (section 4.8)."""
+    if not isinstance(value, Mapping) or value.get("type") not in _CONTENT_TYPES:
+        return None
+    block = {name: mend(item) for name, item in value.items() if isinstance(item, str)}
+    bodies = [name for name in ("data", "uri") if name in block]
+    if block["type"] == "text":
+        return block if "text" in block and len(bodies) < 2 else None
+    return block if "mimeType" in block and len(bodies) == 1 else None
+
+
+def _trust(value: Any) -> Any:
+    if not isinstance(value, Mapping) or value.get("level") not in ("trusted", "community", "untrusted"):
+        return _BAD
+    trust = {"level": value["level"]}
+    score = value.get("score")
+    if _number(score) and 0 <= score <= 1:
+        trust["score"] = score
+    for name in ("injectionSuspected", "sanitized"):
+        if isinstance(value.get(name), bool):
+            trust[name] = value[name]
+    return trust
+
+
+def _provenance(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return _BAD
+    kept: dict[str, Any] = {}
+    for name, item in value.items():
+        if name in ("path", "nodes", "leaves"):
+            if isinstance(item, list | tuple) and all(isinstance(one, str) for one in item):
+                kept[name] = [mend(one) for one in item]
+        elif name == "edges":
+            if isinstance(item, list | tuple) and all(map(_edge, item)):
+                kept[name] = _sound(item)
+        elif item is not None and finite(item):
+            kept[mend(str(name))] = _sound(item)
+    return kept or _BAD
+
+
+def _edge(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("src"), str) and isinstance(value.get("dst"), str)
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "text": _text,
+    "content": _content,
+    "modality": _one_of(_MODALITIES),
+    "unit": _one_of(_UNITS),
+    "level": _count,
+    "meta": _meta,
+    "vector": _vector,
+    "scores": _scores,
+    "citation": _shape(frozenset({"source", "uri", "title"}), frozenset({"start", "end", "page"})),
+    "provenance": _provenance,
+    "trust": _trust,
+    "chunk": _shape(frozenset({"docId", "context"}), frozenset({"index"})),
+}

@@ -1,0 +1,273 @@
+"""The handlers of the RCP methods. :meth:`Service.retrieve` is the straight line: plan, recall, fuse, refine."""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from gateway._json import Raw
+from gateway.caller import Caller
+from gateway.errors import CallerError, Code, InternalError, invalid_params, option_unsupported
+from gateway.federation.capability import Offer, Snapshot
+from gateway.federation.fleet import Fleet
+from gateway.federation.loss import Failure, Loss, notes_of
+from gateway.federation.plan import Defaults, RetrievePlan, plan
+from gateway.federation.recall import Outcome, Reply, recall
+from gateway.federation.route import deadline_of, route_of, visited
+from gateway.federation.runner import Deadline
+from gateway.federation.single import Single, embed, id_text, index_add, index_delete, rerank, target
+from gateway.federation.verdict import judge
+from gateway.filters import compiled
+from gateway.fusion import Fused, Ranking, fuse
+from gateway.model import (
+    CatalogEntry,
+    CatalogResult,
+    Content,
+    EmbedRequest,
+    EmbedResult,
+    IndexAddRequest,
+    IndexAddResult,
+    IndexDeleteRequest,
+    IndexDeleteResult,
+    PeerInfo,
+    RerankRequest,
+    RerankResult,
+    RetrieveRequest,
+    RetrieveResult,
+    capabilities_to_wire,
+    text_of,
+)
+from gateway.refine.cut import cut
+from gateway.refine.pack import pack, sealed
+from gateway.spi.call import ClientCall
+from gateway.spi.engine import RerankQuery
+
+__all__ = ["Service"]
+
+Handler = Callable[[Any, ClientCall], Awaitable[Any]]
+
+
+class Service:
+    """What the gateway answers. Holds no request; everything a call needs comes with it."""
+
+    def __init__(self, fleet: Fleet, defaults: Defaults, offer: Offer, *, info: PeerInfo, conformance: str) -> None:
+        self.info = info
+        self.conformance = conformance
+        self._fleet = fleet
+        self._defaults = defaults
+        self._offer = offer
+        self.handlers: Mapping[str, Handler] = {
+            "retrieve": self.retrieve,
+            "embed": self.embed,
+            "rerank": self.rerank,
+            "index/add": self.index_add,
+            "index/delete": self.index_delete,
+            "catalog/list": self.catalog,
+        }
+
+    def snapshot(self, caller: Caller) -> Snapshot:
+        """What this caller is told at ``initialize``, and what its calls are planned against."""
+        return self._fleet.snapshot(caller)
+
+    async def retrieve(self, request: RetrieveRequest, call: ClientCall) -> RetrieveResult:
+        started = time.perf_counter()
+        deadline, (route, cycle) = self._deadline(call), self._route(call)
+        planned = plan(request, call.snapshot, call.meta, route=route, cycle=cycle, defaults=self._defaults)
+        told = self._teller(planned, call)
+        outcomes = await recall(
+            planned, call.snapshot, call, deadline, route, verify=self._defaults.verify, answered=told
+        )
+        losses = [*planned.losses, *judge(call.snapshot, planned.reasons, outcomes)]
+        fused, notes = self._fuse(planned, outcomes)
+        kept, cuts = cut(fused, planned.min_score, planned.strategy.name)
+        losses += [Loss(kind="note", message=note) for note in (*notes, *cuts)]
+        return self._packed(planned, kept, outcomes, losses, started)
+
+    def _fuse(self, planned: RetrievePlan, outcomes: Sequence[Outcome]) -> tuple[list[Fused], list[str]]:
+        rankings = [_ranking(order, one) for order, one in enumerate(outcomes) if isinstance(one, Reply)]
+        weights = [leg.weight for leg in planned.legs]
+        fused, notes = fuse(
+            rankings,
+            planned.strategy,
+            self._defaults.document_identity,
+            planned_max_weight=max(weights, default=1.0),
+            planned_total_weight=math.fsum(weights) or 1.0,
+        )
+        return fused, [note.text for note in notes]
+
+    def _sealed(self, planned: RetrievePlan, fused: Sequence[Fused]) -> tuple[Raw, ...]:
+        keep = compiled(planned.filter) if planned.filter is not None else None
+        return sealed(
+            fused, planned.k, include_text=planned.include_text, include_vectors=planned.include_vectors, keep=keep
+        )
+
+    def _packed(
+        self,
+        planned: RetrievePlan,
+        fused: Sequence[Fused],
+        outcomes: Sequence[Outcome],
+        losses: Sequence[Loss],
+        started: float,
+    ) -> RetrieveResult:
+        replies = [one for one in outcomes if isinstance(one, Reply)]
+        degraded = dict.fromkeys(loss.engine for loss in losses if loss.kind in ("failed", "timeout") and loss.engine)
+        return pack(
+            self._sealed(planned, fused),
+            candidates=sum(reply.scanned for reply in replies),
+            started=started,
+            notes=notes_of(losses),
+            degraded=tuple(degraded),
+            vendor={
+                "scale": planned.strategy.name,
+                "engines": [reply.leg.id for reply in replies],
+                "losses": list(losses),
+            },
+        )
+
+    def _teller(self, planned: RetrievePlan, call: ClientCall) -> Callable[[int, int, Outcome], None] | None:
+        """Tells the client of each engine as it answers, with its hits as they would stand alone (section 9)."""
+        if not call.wants_progress:
+            return None
+
+        def tell(done: int, of: int, outcome: Outcome) -> None:
+            if isinstance(outcome, Failure):
+                call.progress(0.8 * done / of, "recall", f"{outcome.engine}: failed")
+                return
+            fused, _ = self._fuse(planned, [outcome])
+            message = f"{outcome.leg.id}: {len(outcome.hits)} hits"
+            call.progress(0.8 * done / of, "recall", message, self._sealed(planned, fused))
+
+        return tell
+
+    async def embed(self, request: EmbedRequest, call: ClientCall) -> EmbedResult:
+        inputs = self._texts(_either(request.inputs, request.texts, "inputs", "texts"), "inputs")
+        if request.encoding not in (None, "json", "f32-base64"):
+            raise option_unsupported(
+                "encodings are json and f32-base64", option=request.encoding or "", field="encoding"
+            )
+        if request.kind not in (None, "query", "document"):
+            raise invalid_params("kind is 'query' or 'document'", field="kind")
+        single = self._single("embed", self._offer.embed, call)
+        offered = single.view.capabilities.embed
+        limit = offered.batch_limit if offered else None
+        if limit is not None and len(inputs) > limit:
+            raise invalid_params(f"at most {limit} inputs at once", field="inputs")
+        vectors = await embed(single, inputs, request.kind or "document")
+        dimension = len(vectors[0]) if vectors else (offered.dimension if offered else None) or 1
+        if request.encoding == "f32-base64":
+            packed = tuple(base64.b64encode(struct.pack(f"<{len(one)}f", *one)).decode() for one in vectors)
+            return EmbedResult(vectors=packed, dimension=dimension, encoding="f32-base64")
+        return EmbedResult(vectors=vectors, dimension=dimension, encoding=request.encoding)
+
+    async def rerank(self, request: RerankRequest, call: ClientCall) -> RerankResult:
+        if request.query is None:
+            raise invalid_params("a query is required", field="query")
+        passages = self._texts(_either(request.passages, request.documents, "passages", "documents"), "passages")
+        single = self._single("rerank", None, call)
+        offered = single.view.capabilities.rerank
+        if request.method is not None and request.method not in ((offered.methods if offered else None) or ()):
+            raise option_unsupported("that rerank method is not offered", option=request.method, field="method")
+        most = offered.max_candidates if offered else None
+        if most is not None and len(passages) > most:
+            raise invalid_params(f"at most {most} passages at once", field="passages")
+        top = request.top_n if request.top_n is not None else len(passages)
+        if top < 1 and passages:
+            raise invalid_params("topN is at least 1", field="topN")
+        query = RerankQuery(
+            query=text_of(request.query), passages=passages, method=request.method, model=request.model, top_n=top
+        )
+        scores = await rerank(single, query) if passages else ()
+        order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[:top]
+        results = tuple({"index": index, "score": scores[index]} for index in order)
+        return RerankResult(scores=scores, order=tuple(order), results=results)
+
+    async def index_add(self, request: IndexAddRequest, call: ClientCall) -> IndexAddResult:
+        if request.documents is None:
+            raise invalid_params("documents are required", field="documents")
+        single = self._writer(call)
+        offered = single.view.capabilities.index
+        for option in ("chunk", "contextual"):
+            offers = offered is not None and (offered.chunking if option == "chunk" else offered.contextual)
+            if getattr(request, option) and not offers:
+                raise option_unsupported(f"{option} is not offered", option=option)
+        if not request.documents:
+            return IndexAddResult(ids=(), chunks=0)
+        return await index_add(single, request.documents, call.snapshot)
+
+    async def index_delete(self, request: IndexDeleteRequest, call: ClientCall) -> IndexDeleteResult:
+        if request.filter is not None:
+            raise invalid_params("documents are deleted by id only", field="filter")
+        if request.ids is None:
+            raise invalid_params("ids are required", field="ids")
+        ids = tuple(dict.fromkeys(map(id_text, request.ids)))
+        return IndexDeleteResult(deleted=await index_delete(self._writer(call), ids))
+
+    async def catalog(self, request: Any, call: ClientCall) -> CatalogResult:
+        """The engines in the caller's scope. What leads to them (addresses, commands) is never told."""
+        snapshot: Snapshot = call.snapshot
+        entries = [
+            CatalogEntry(
+                id=view.id,
+                server=PeerInfo(name=view.member.spec.kind.name),
+                capabilities=capabilities_to_wire(view.capabilities),
+                meta={"x-gateway": {"open": view.member.engine is not None, "breaker": view.member.breaker.state}},
+            )
+            for view in snapshot.views
+        ]
+        return CatalogResult(engines=tuple(entries))
+
+    def _deadline(self, call: ClientCall) -> Deadline:
+        seconds, client = deadline_of(call.meta, self._defaults.deadline)
+        return Deadline.after(seconds, client=client, reserve=self._defaults.reserve)
+
+    def _route(self, call: ClientCall) -> tuple[Any, bool]:
+        identity = self._defaults.identity
+        return route_of(call.meta, identity=identity, limit=self._defaults.depth), visited(call.meta, identity)
+
+    def _single(self, capability: str, named: str | None, call: ClientCall) -> Single:
+        view = target(call.snapshot, capability, named)
+        return Single(view, self._deadline(call), self._route(call)[0])
+
+    def _writer(self, call: ClientCall) -> Single:
+        if not call.caller.writable:
+            raise CallerError("this caller may not write", code=Code.UNAUTHORIZED)
+        if self._offer.writes is None:
+            raise InternalError
+        return self._single("index", self._offer.writes, call)
+
+    def _texts(self, inputs: Sequence[str | Content], field: str) -> tuple[str, ...]:
+        texts: list[str] = []
+        for index, one in enumerate(inputs):
+            if isinstance(one, Content) and one.type != "text":
+                raise option_unsupported(f"{one.type} is not offered", option=one.type, field=f"{field}[{index}]")
+            texts.append(text_of(one))
+        return tuple(texts)
+
+
+def _either(first: Sequence[Any] | None, second: Sequence[Any] | None, name: str, other: str) -> Sequence[Any]:
+    """One value that goes by two names; both are accepted, but not with different values."""
+    if first is not None and second is not None and first != second:
+        raise invalid_params(f"{name} and {other} differ", field=other)
+    given = first if first is not None else second
+    if given is None:
+        raise invalid_params(f"{name} are required", field=name)
+    return given
+
+
+def _ranking(order: int, reply: Reply) -> Ranking:
+    leg = reply.leg
+    settings = leg.view.member.settings
+    return Ranking(
+        engine=leg.id,
+        hits=reply.hits,
+        order=order,
+        weight=leg.weight,
+        corpus=settings.corpus,
+        trust=settings.trust,
+        mode=leg.offer.mode,
+        floor=leg.offer.floor,
+    )
