@@ -3,7 +3,7 @@
     python benchmarks/sqlite_engine.py [folder with shared/data]
 
 Speed: 20,000 synthetic documents of 60 words (Zipf over 5,000 words), queries of 4 words, 50 hits. ``sqlite`` is the
-bare ranking statement, ``store`` adds metadata, texts, order of ties and the filter, ``engine`` the thread and the hits.
+bare ranking statement, ``store`` adds metadata, texts, the order of ties and the filter, ``engine`` a thread and hits.
 Quality: NPL (nDCG@10) and XQuAD (MRR of the paragraph a question belongs to) where the data is there.
 """
 
@@ -100,7 +100,6 @@ def ranked(store: Store, query: str, k: int) -> list[str]:
 
 def npl(data: Path, stem: bool) -> float:
     def parts(name: str) -> list[tuple[str, str]]:
-        flags = re.DOTALL | re.IGNORECASE
         text = (data / name).read_text("utf-8", "replace")
         found = re.findall(
             r"<(?:DOCNO|NUM)>\s*(?:Number:)?\s*(\d+)\s*</?\w+>(.*?)(?=</DOC>|</TOP>|\Z)",
