@@ -13,7 +13,7 @@ from gateway.federation.capability import Snapshot, View
 from gateway.federation.loss import Loss, Reason
 from gateway.federation.options import Wanted, check_gateway_options, options_for, wanted_options
 from gateway.federation.select import Selection, by_priority, select
-from gateway.filters import FALSE, TRUE, Filter, Pushdown, fields_of, fold, parse, push_folded
+from gateway.filters import FALSE, TRUE, Filter, Op, Pushdown, fields_of, fold, parse, push_folded
 from gateway.fusion import Convex, LegOffer, Rrf, Strategy, choose
 from gateway.model import Content, FusionOptions, RetrieveRequest, text_of
 from gateway.spi.call import Route
@@ -150,7 +150,7 @@ def _default_k(request: RetrieveRequest) -> int:
 def _filter(given: Any, snapshot: Snapshot) -> Filter | None:
     try:
         offered = snapshot.capabilities.filter
-        return parse(given, snapshot.fields, frozenset(offered.operators) if offered else None)
+        return parse(given, snapshot.fields, None if offered is None else frozenset(map(Op, offered.operators)))
     except RcpError as error:
         unknown_yet = error.data.get("field") not in snapshot.fields and not snapshot.settled
         if unknown_yet and error.data.get("field"):
@@ -300,8 +300,8 @@ def _turns(legs: Sequence[Leg], selection: Selection) -> tuple[tuple[Leg, ...], 
 def _strategy(request: RetrieveRequest, defaults: Defaults) -> Strategy:
     """The method the client asks for, or the configured one; chosen here and never from replies."""
     fusion = request.fusion
-    name = fusion.method if fusion and fusion.method in defaults.strategies else defaults.method
-    strategy = defaults.strategies[name]
+    asked = fusion.method if fusion is not None else None
+    strategy = defaults.strategies.get(asked or "", defaults.strategies[defaults.method])
     if fusion is not None and fusion.rrf_k is not None and isinstance(strategy, Rrf):
         return Rrf(fusion.rrf_k)
     if fusion is not None and fusion.alpha is not None and isinstance(strategy, Convex):

@@ -163,7 +163,7 @@ class Convex(Strategy):
         if len(present) < len(known):
             notes.append(_unscored(ranking, len(known) - len(present)))
         floor, share = ranking.floor, self._share(ranking, scale)
-        assert floor is not None  # noqa: S101  (_fits)
+        assert floor is not None
         below = sum(score < floor for score in present)
         if below:
             text = f"{below} hits of {ranking.engine} score below its declared floor {floor:.6g}"

@@ -15,7 +15,10 @@ _MASKS = (
     # user:password@ in an address, a query string, and the usual ways to write a credential
     (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s@]+@"), r"\1***@"),
     (re.compile(r"(?i)\b(https?://[^\s?#]+)\?[^\s]*"), r"\1?***"),
-    (re.compile(r"(?i)\b(authorization|api[-_]?key|token|password|secret)(\"?\s*[:=]\s*\"?)(bearer\s+)?[^\s,;\"}]+"), r"\1\2***"),
+    (
+        re.compile(r"(?i)\b(authorization|api[-_]?key|token|password|secret)(\"?\s*[:=]\s*\"?)(bearer\s+)?[^\s,;\"}]+"),
+        r"\1\2***",
+    ),
     (re.compile(r"(?i)\bbearer\s+[a-z0-9._~+/=-]{8,}"), "Bearer ***"),
 )
 
