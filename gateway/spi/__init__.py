@@ -21,6 +21,7 @@ from gateway.spi.engine import (
 )
 from gateway.spi.hooks import ENTRY_POINT_GROUP, hookimpl
 from gateway.spi.http import HttpClient, HttpResponse, HttpSettings, raise_for_status, redacted
+from gateway.spi.passage import chunk_of, citation_of, document_id, passage_id
 from gateway.spi.sse import SseDecoder
 
 __all__ = [
@@ -44,7 +45,11 @@ __all__ = [
     "SparseVector",
     "SseDecoder",
     "VectorNeed",
+    "chunk_of",
+    "citation_of",
+    "document_id",
     "hookimpl",
+    "passage_id",
     "raise_for_status",
     "redacted",
 ]
