@@ -119,16 +119,16 @@ async def open_client(
         ssl=context,
         resolver=_Pinned(host, settings.addresses) if settings.addresses else None,
     )
-    session = aiohttp.ClientSession(
+    async with aiohttp.ClientSession(
         connector=connector,
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         skip_auto_headers=("Content-Type",),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout),
         trust_env=settings.trust_env,
-    )
-    client = _Client(settings, base_url, headers, session)
-    try:
-        yield client
-    finally:
-        await client.aclose()
+    ) as session:
+        client = _Client(settings, base_url, headers, session)
+        try:
+            yield client
+        finally:
+            await client.aclose()

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gateway import _json
-from gateway.errors import BackendUnavailable, RcpError, Timeout, UpstreamError
+from gateway.errors import BackendUnavailable, ConfigError, RcpError, Timeout, UpstreamError
 from gateway.secret import Secret
 from gateway.spi.http._address import Address, Params, redacted
 from gateway.spi.http._encoding import inflate_for
@@ -125,8 +125,9 @@ class _Body:
 class HttpClient(ABC):
     """HTTP to one engine: one base address, its headers, a connection pool of its own.
 
-    Made by ``open_http``. Any status is a response. Raised are ``BackendUnavailable`` if the engine cannot be reached or
-    breaks off, ``Timeout``, and ``UpstreamError`` for an answer over the size limit. Cancelling the task closes the connection, so that the engine can stop.
+    Made by ``open_http``. Any status is a response. Raised are ``BackendUnavailable`` if the engine cannot be reached
+    or breaks off, ``Timeout``, and ``UpstreamError`` for an answer over the size limit. Cancelling the task closes the
+    connection, so that the engine can stop.
     ``errors`` are the exceptions of the library, which ``translate`` knows.
     """
 
@@ -139,7 +140,10 @@ class HttpClient(ABC):
         self._headers = _prepared(_DEFAULTS)
         if self.address.authorization is not None:
             self._headers.update(_prepared({"Authorization": self.address.authorization}))
-        self._headers.update(_prepared(headers or {}))
+        try:
+            self._headers.update(_prepared(headers or {}))
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
 
     @abstractmethod
     async def exchange(self, method: str, url: str, headers: list[tuple[str, str]], content: bytes | None) -> Exchange:

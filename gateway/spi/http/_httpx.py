@@ -58,6 +58,21 @@ class _Exchange(Exchange):
             self._leave()
 
 
+class _Dialled:
+    """Remembers the socket that a call opens: httpx leaves it open if the call is cancelled in the TLS handshake."""
+
+    def __init__(self) -> None:
+        self._sockets: list[Any] = []
+
+    async def __call__(self, event: str, info: dict[str, Any]) -> None:
+        if event == "connection.connect_tcp.complete":
+            self._sockets.append(info["return_value"])
+
+    async def close(self) -> None:
+        for stream in self._sockets:
+            await stream.aclose()
+
+
 class _Client(HttpClient):
     errors = (httpx.TransportError, OSError)
 
@@ -75,17 +90,26 @@ class _Client(HttpClient):
         self._wait = {"connect": settings.connect_timeout, "read": None, "write": None, "pool": None}
 
     async def exchange(self, method: str, url: str, headers: list[tuple[str, str]], content: bytes | None) -> Exchange:
+        extensions: dict[str, Any] = {"timeout": self._wait}
         await self._slots.acquire()
+        dialled = _Dialled()
+        if self.address.scheme == "https":
+            extensions["trace"] = dialled
         try:
-            return _Exchange(await self._dialled(method, url, headers, content), self._slots.release)
+            return _Exchange(await self._sending(method, url, headers, content, extensions), self._slots.release)
         except BaseException:
             self._slots.release()
+            await dialled.close()
             raise
 
-    async def _dialled(
-        self, method: str, url: str, headers: list[tuple[str, str]], content: bytes | None
+    async def _sending(
+        self,
+        method: str,
+        url: str,
+        headers: list[tuple[str, str]],
+        content: bytes | None,
+        extensions: dict[str, Any],
     ) -> httpx.Response:
-        extensions: dict[str, Any] = {"timeout": self._wait}
         if not self.settings.addresses:
             request = httpx.Request(method, url, headers=headers, content=content, extensions=extensions)
             return await self._transport.handle_async_request(request)
@@ -158,8 +182,9 @@ async def open_client(
             ),
             proxy=_proxy(base_url) if settings.trust_env else None,
         )
-    client = _Client(settings, base_url, headers, transport)
-    try:
-        yield client
-    finally:
-        await client.aclose()
+    async with transport:
+        client = _Client(settings, base_url, headers, transport)
+        try:
+            yield client
+        finally:
+            await client.aclose()

@@ -17,7 +17,7 @@ __all__ = ["raise_for_status", "retry_after_ms"]
 _DAY_MS = 86_400_000
 _EXCERPT = 300
 _SECONDS = re.compile(r"\d+(?:\.\d+)?")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 _MESSAGE_KEYS = ("message", "error", "detail", "status", "errors")
 
 
