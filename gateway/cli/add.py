@@ -26,7 +26,7 @@ _BATCH = 64
 def read_documents(paths: Sequence[Path], base: Path) -> list[Document]:
     """All passages of the files; what could not be read is told."""
     skipped: list[Skipped] = []
-    documents = list(read_passages(paths, base, skipped=skipped))
+    documents = list(read_passages(paths, base, skipped=skipped.append))
     for one in skipped:
         say(f"skipped {one.path}: {one.reason}")
     return documents

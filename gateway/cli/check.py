@@ -111,6 +111,6 @@ def print_catalog(result: Mapping[str, Any], *, as_json: bool) -> None:
     rows = []
     for entry in result.get("engines") or []:
         state = ((entry.get("_meta") or {}).get("x-gateway") or {}).get("open")
-        told = {True: "open", False: "not open"}.get(state, "")
+        told = "" if state is None else "open" if state else "not open"
         rows.append((str(entry["id"]), str(entry["server"]["name"]), _told(entry["capabilities"]), told))
     console().print(table(None, ("engine", "server", "offers", "state"), rows))

@@ -34,8 +34,8 @@ def _result(body: bytes | None) -> dict[str, Any]:
     if not isinstance(answer, dict) or not ({"result", "error"} & answer.keys()):
         raise BackendUnavailable("what answered is not an RCP gateway")
     if "error" in answer:
-        error = answer["error"]
-        raise RcpError(str(error.get("message")), code=error.get("code"), data=error.get("data"))
+        told = answer["error"]
+        raise RcpError(str(told.get("message")), code=told.get("code"), data=told.get("data"))
     result = answer["result"]
     return result if isinstance(result, dict) else {}
 
