@@ -118,7 +118,7 @@ class _Serving:
     async def _accept(self, lines: list[bytes | None]) -> bool:
         """Starts a call for each line; false once nothing more is wanted. Waits while too much is in flight."""
         me = asyncio.current_task()
-        assert me is not None  # noqa: S101 - a coroutine that runs has a task
+        assert me is not None
         self._accepting.add(me)
         me.add_done_callback(self._accepting.discard)
         for line in lines:

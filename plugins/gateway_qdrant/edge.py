@@ -27,8 +27,8 @@ T = TypeVar("T")
 _CONFIG_FILE = "edge_config.json"
 _DISTANCES: Mapping[Distance, str] = {"cosine": "Cosine", "dot": "Dot", "euclid": "Euclid", "manhattan": "Manhattan"}
 _INDEXES = {
-    **{"keyword": "Keyword", "integer": "Integer", "float": "Float", "geo": "Geo", "text": "Text"},
-    **{"bool": "Bool", "datetime": "Datetime", "uuid": "Uuid"},
+    "keyword": "Keyword", "integer": "Integer", "float": "Float", "geo": "Geo", "text": "Text",
+    "bool": "Bool", "datetime": "Datetime", "uuid": "Uuid",
 }
 
 

@@ -93,7 +93,7 @@ class QdrantEngine(Engine):
             return None
         return VectorNeed(embedder=self._config.embedder, dimension=self._vector.size)
 
-    def push_down(self, filter: Filter) -> Pushdown[Any]:  # noqa: A002
+    def push_down(self, filter: Filter) -> Pushdown[Any]:
         return self._filters.push_down(filter)
 
     async def retrieve(self, query: EngineQuery, call: Call) -> EngineReply:

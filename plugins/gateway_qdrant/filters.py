@@ -27,7 +27,7 @@ class QdrantFilters(FilterCompiler[Native]):
         self._bindings = bindings
         self._found = found
 
-    def push_down(self, filter: Filter) -> Pushdown[Native]:  # noqa: A002
+    def push_down(self, filter: Filter) -> Pushdown[Native]:
         """As the law has it; a filter over strict mode's limits is not pushed at all rather than refused there."""
         pushed = super().push_down(filter)
         strict = self._found.strict

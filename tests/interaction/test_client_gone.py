@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from anyio import fail_after
+from tests.interaction.bench import Bench
 
 from gateway.transports.server import serve
-from tests.interaction.bench import Bench
 from tests.obligations import obligation
 from tests.transports import Wire, connect, exchange, head, request, stdio
 
