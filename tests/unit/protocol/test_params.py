@@ -117,7 +117,6 @@ def test_null_is_absent() -> None:
     assert _decode("index/add", '{"documents":[{"text":"x","id":null,"meta":null}]}').documents[0].id is None
 
 
-@obligation(137)
 def test_k_may_be_absent() -> None:
     assert _decode("retrieve", '{"query":"x"}').k is None
 
@@ -130,7 +129,6 @@ async def test_unknown_members_are_ignored_at_every_level() -> None:
     await (await ready()).result("retrieve", {"query": "x", "zzz": 1, "_meta": {"zz": {"deep": [1]}}})
 
 
-@obligation(28, 143)
 def test_options_that_nobody_offers_are_the_planners_business() -> None:
     request = _retrieve(
         '"mode":"HYBRID","unit":"bogus","encoding":"bogus","rewrite":"bogus","fusion":{"method":"bogus"}'

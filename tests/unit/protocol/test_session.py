@@ -76,7 +76,7 @@ async def test_unknown_client_capabilities_are_ignored() -> None:
     await Client().initialize(capabilities={"x-foo": {}, "log": {"zz": 1}, "retrieve": 5})
 
 
-@obligation(48, 56, 57)
+@obligation(48, 56)
 async def test_initialize_states_who_we_are_what_we_offer_and_our_level() -> None:
     expected = {
         "protocolVersion": 1,
