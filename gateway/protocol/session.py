@@ -1,8 +1,8 @@
 """The session as a table (spec section 13), and where sessions without a connection of their own are kept.
 
 Three kinds, by who shares one: ``strict`` is one client on one connection (stdio) or behind one token (HTTP);
-``implicit`` is one stateless HTTP request, initialised by nature; ``peer`` is everything that comes without a token from
-one address with one credential, which may be several clients at once (DECISIONS D1).
+``implicit`` is one stateless HTTP request, initialised by nature; ``peer`` is all that comes without a token from one
+address with one credential, which may be several clients at once (DECISIONS D1).
 
 All that changes a session's state is in :data:`TABLE`. What is not in it is refused.
 """
@@ -78,7 +78,8 @@ class Running:
     """One call in flight: a scope around its handler that can be cancelled from beside it.
 
     ``cancel(reason)`` makes the handler's task see ``CancelledError``, which leaves the scope as ``reason``. A
-    cancellation from anywhere else passes through untouched. The same book-keeping as ``asyncio.timeout``.
+    cancellation of the whole task passes through untouched; the book-keeping is that of ``asyncio.timeout``. A handler
+    that lets a ``CancelledError`` of its own making escape has a bug, and must not end the task that serves others.
     """
 
     def __init__(self) -> None:
@@ -100,10 +101,11 @@ class Running:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         task, self._task = self._task, None
-        if task is None or self._reason is None:
+        if task is None:
             return
-        if task.uncancel() <= self._before and isinstance(error, asyncio.CancelledError):
-            raise self._reason from error
+        left = task.cancelling() if self._reason is None else task.uncancel()
+        if left <= self._before and isinstance(error, asyncio.CancelledError):
+            raise self._reason or RuntimeError("the handler was cancelled from within") from error
 
 
 class Session:
