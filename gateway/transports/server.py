@@ -129,6 +129,15 @@ class _Server(uvicorn.Server):
                 async with asyncio.timeout(1):
                     await self._stopping.wait()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # asyncio before 3.12 loses a connection that was just accepted when its server is closed: it stays open, and
+        # nobody reads it. So accepting stops first, and what was accepted is let in; uvicorn then closes it properly.
+        for sock in sockets or []:
+            asyncio.get_running_loop().remove_reader(sock)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await super().shutdown(sockets)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
