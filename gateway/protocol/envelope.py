@@ -35,6 +35,7 @@ __all__ = [
     "failure",
     "id_key",
     "notification",
+    "one_line",
     "parse",
     "success",
 ]
@@ -228,7 +229,17 @@ def failure(id: bytes, error: bytes) -> bytes:
 
 
 def notification(method: str, params: bytes) -> bytes:
-    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_json.encode(method), params)
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_json.encode(method), one_line(params))
+
+
+def one_line(encoded: bytes) -> bytes:
+    """The same JSON without line breaks, which would end a frame on stdio.
+
+    What we encode has none; an encoded part that somebody spliced in might.
+    """
+    if b"\n" not in encoded and b"\r" not in encoded:
+        return encoded
+    return _json.encode(_json.decode(encoded, Any))
 
 
 def batch_of(answers: Sequence[bytes]) -> bytes:
