@@ -31,7 +31,8 @@ class _Snapshot:
 
 
 class Bench:
-    """``hold`` runs until ``release``; ``steps`` and ``flood`` report progress; ``big`` is long; ``noise`` prints."""
+    """``hold`` runs until ``release``; ``steps`` and ``flood`` report progress; ``big`` is 200 KiB;
+    ``noise`` prints; ``bug`` is one."""
 
     info = PeerInfo(name="bench", version="1")
     conformance = "L1"
@@ -88,3 +89,5 @@ class Bench:
                 self.started.set()
             case "noise":
                 print("noise")
+            case "bug":
+                raise ZeroDivisionError("secret detail")
