@@ -54,7 +54,7 @@ def fuse(
     rows = table.rows(limit) if plain else table.named_rows()
     rows.sort()
     fused = [table.fused(row) for row in rows[:limit]]
-    return fused, sorted(table.notes)
+    return fused, sorted(set(table.notes))
 
 
 def fuse_queries(queries: Sequence[Sequence[Hit]], *, k: float = RRF_K) -> list[Hit]:
