@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -112,6 +113,8 @@ async def spawn(
     Raises :class:`~gateway.errors.BackendUnavailable` if the program cannot be started.
     """
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    # `python` in a command is the interpreter that runs the gateway, whether or not its environment is activated.
+    environment["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), environment.get("PATH", os.defpath)])
     environment.update(env or {})
     try:
         process = await asyncio.create_subprocess_exec(

@@ -1,0 +1,131 @@
+"""What the copies of one document have to say together: metadata, trust, the merged hit.
+
+Called for winners only: this is where members are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gateway.fusion.ranking import TRUST_LEVELS, Fused
+from gateway.model import Hit, member, meta_of
+
+__all__ = ["PROVENANCE", "UPSTREAM", "merged_hit", "merged_meta", "merged_trust", "trust_level"]
+
+Meta = dict[str, Any]
+
+PROVENANCE = ("engine", "bodyEngine", "engines", "engineRank", "engineScore", "fusedScore")
+"""Metadata keys that only the gateway writes."""
+
+UPSTREAM = "x-upstream"
+"""Where an upstream's own values of :data:`PROVENANCE` go; one nesting level per gateway passed."""
+
+CITATIONS = "citations"
+"""Under identity by URI or content: the citation of every document that was joined, best rank first."""
+
+
+def merged_meta(fused: Fused, keep: Callable[[Meta], bool] | None = None) -> Meta:
+    """Metadata of all copies, where the best rank (then the plan's order) wins a conflict, and provenance.
+
+    If ``keep``, the caller's filter, refuses what several copies make together, the best-ranked copy's is used alone.
+    """
+    best = fused.copies[0]
+    citations = _citations(fused)
+    reserved = (*PROVENANCE, UPSTREAM, CITATIONS) if citations else (*PROVENANCE, UPSTREAM)
+    meta = _own(best.hit, reserved)
+    if len(fused.copies) > 1:
+        alone = meta
+        meta = {}
+        for copy in reversed(fused.copies):
+            meta.update(_own(copy.hit, reserved))
+        if keep is not None and not keep(meta):
+            meta = alone
+    if citations:
+        meta[CITATIONS] = citations
+    meta["engine"] = best.engine
+    meta["bodyEngine"] = fused.copies[fused.body].engine
+    meta["engines"] = [copy.engine for copy in fused.copies]
+    meta["engineRank"] = best.rank
+    if best.hit.score is not None:
+        meta["engineScore"] = best.hit.score
+    meta["fusedScore"] = fused.score
+    return meta
+
+
+def merged_trust(fused: Fused) -> dict[str, Any]:
+    """The lowest level and score, any suspicion of injection, and the body copy's word on being sanitised."""
+    stated = [_trust(copy.hit) for copy in fused.copies]
+    trust: dict[str, Any] = {
+        "level": TRUST_LEVELS[min(trust_level(copy.hit, copy.trust) for copy in fused.copies)],
+    }
+    scores = [score for own in stated if (score := _unit(own.get("score"))) is not None]
+    if scores:
+        trust["score"] = min(scores)
+    suspicions = [value for own in stated if isinstance(value := own.get("injectionSuspected"), bool)]
+    if suspicions:
+        trust["injectionSuspected"] = any(suspicions)
+    sanitized = stated[fused.body].get("sanitized")
+    if isinstance(sanitized, bool):
+        trust["sanitized"] = sanitized
+    return trust
+
+
+def merged_hit(fused: Fused, keep: Callable[[Meta], bool] | None = None) -> Hit:
+    """The document as one hit with the fused score: the body copy's members, with what all copies make together.
+
+    ``scores``, the raw parts of ``meta.engineScore``, are those of the best-ranked copy that has some.
+    """
+    members = dict(fused.copies[fused.body].hit.members)
+    if len(fused.copies) > 1:
+        members.pop("scores", None)
+        scored = next((copy.hit for copy in fused.copies if "scores" in copy.hit.members), None)
+        if scored is not None:
+            members["scores"] = scored.members["scores"]
+    members["meta"] = merged_meta(fused, keep)
+    members["trust"] = merged_trust(fused)
+    return Hit(fused.id, fused.score, fused.confidence, members)
+
+
+def trust_level(hit: Hit, configured: str) -> int:
+    """The hit's level, as an index of ``TRUST_LEVELS``: the upstream's word, capped by its engine's configured level.
+
+    An absent or unknown word is the configured level; an unknown configured level is the lowest.
+    """
+    cap = TRUST_LEVELS.index(configured) if configured in TRUST_LEVELS else 0
+    level = _trust(hit).get("level")
+    return min(cap, TRUST_LEVELS.index(level)) if isinstance(level, str) and level in TRUST_LEVELS else cap
+
+
+def _trust(hit: Hit) -> Mapping[str, Any]:
+    if "trust" not in hit.members:
+        return {}
+    value = member(hit, "trust")
+    return value if isinstance(value, Mapping) else {}
+
+
+def _own(hit: Hit, reserved: tuple[str, ...]) -> Meta:
+    meta = meta_of(hit)
+    moved = {key: meta.pop(key) for key in reserved if key in meta}
+    if moved:
+        meta[UPSTREAM] = moved
+    return meta
+
+
+def _citations(fused: Fused) -> list[Any]:
+    """Distinct citations, where documents of different ids were joined; else none, since the body has its own."""
+    if not fused.ids:
+        return []
+    found: list[Any] = []
+    for copy in sorted((*fused.copies, *fused.repeats), key=lambda copy: (copy.rank, copy.order)):
+        citation = member(copy.hit, "citation")
+        if isinstance(citation, Mapping) and citation not in found:
+            found.append(citation)
+    return found if len(found) > 1 else []
+
+
+def _unit(value: object) -> float | None:
+    """The value if it is a number in [0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 <= value <= 1 else None

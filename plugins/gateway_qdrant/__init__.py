@@ -1,0 +1,1 @@
+"""Qdrant as an engine: a server over REST (``url:``) or the engine inside this process (``path:``)."""

@@ -1,0 +1,227 @@
+"""A collection as it was found: its vectors, payload indexes and limits, and what the settings make of them.
+
+Qdrant's answer to a filter depends on the payload index: the same condition over the same data finds other documents
+under an index of another type. So a field whose index contradicts its declared type is never pushed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from gateway.errors import ConfigError
+from gateway_qdrant.settings import Distance, FieldSettings, FieldType, QdrantConfig
+
+__all__ = ["Binding", "Collection", "Strict", "Vector", "bind", "check_vectors", "index_type", "key_of", "path_of"]
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+_INDEX_TYPES: Mapping[str, FieldType] = {
+    "keyword": "keyword",
+    "integer": "int",
+    "float": "float",
+    "geo": "geo",
+    "text": "text",
+    "bool": "bool",
+    "datetime": "date",
+    "uuid": "keyword",
+}
+"""What a payload index says about a field that nobody declared."""
+
+_FITTING: Mapping[FieldType, frozenset[str]] = {
+    # Equality of strings is the same with a full-text index, by experiment. A uuid index folds case.
+    "keyword": frozenset({"keyword", "text"}),
+    "text": frozenset({"keyword", "text"}),
+    "int": frozenset({"integer"}),
+    "float": frozenset({"float"}),
+    "bool": frozenset({"bool"}),
+    "geo": frozenset({"geo"}),
+}
+
+
+class Vector(msgspec.Struct, frozen=True):
+    """A dense vector: numbers per vector, and how two are compared."""
+
+    size: int
+    distance: Distance
+
+
+class Strict(msgspec.Struct, frozen=True):
+    """Strict mode's limits that concern a search; ``None`` where there is none."""
+
+    unindexed: bool = True
+    max_limit: int | None = None
+    max_conditions: int | None = None
+    max_values: int | None = None
+    max_timeout: int | None = None
+    max_batch: int | None = None
+
+
+class Collection(msgspec.Struct, frozen=True, kw_only=True):
+    """``dense`` and ``sparse`` are by name, ``""`` the unnamed vector; a sparse vector says whether IDF is applied.
+
+    ``indexes`` maps a payload key, as the server spells it, to its index type. ``substring`` and ``booleans`` say
+    whether such conditions can be trusted here. ``rewritable_indexes`` if the collection is ours to index.
+    """
+
+    dense: Mapping[str, Vector]
+    sparse: Mapping[str, bool]
+    indexes: Mapping[str, str] = {}
+    strict: Strict = Strict()
+    substring: bool = True
+    booleans: bool = True
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """One filterable field: its type, its payload key as Qdrant writes it, and whether conditions on it are pushed.
+
+    ``path`` is the way through the payload for a field that is not simply a key of the metadata.
+    """
+
+    type: FieldType
+    key: str | None
+    epoch_ms: bool = False
+    path: tuple[str, ...] | None = None
+
+
+def key_of(path: Sequence[str]) -> str | None:
+    """The path in Qdrant's notation; ``None`` where it has none: a quote or backslash, or an empty name."""
+    if any(not name or '"' in name or "\\" in name for name in path):
+        return None
+    return ".".join(name if _BARE.fullmatch(name) else f'"{name}"' for name in path)
+
+
+def path_of(key: str) -> tuple[str, ...] | None:
+    """A key in Qdrant's notation as a path; ``None`` if it goes into arrays or is not such a key."""
+    names = [quoted if quoted is not None else bare for quoted, bare in _segments(key)]
+    spelt = key_of(names) if names else None
+    return tuple(names) if spelt is not None and _plain(spelt) == _plain(key) else None
+
+
+def _segments(key: str) -> Iterator[tuple[str | None, str]]:
+    for found in re.finditer(r'(?:^|\.)(?:"([^"]*)"|([^".\[\]]+))', key):
+        yield found[1], found[2] or ""
+
+
+def _plain(key: str) -> str:
+    """Quotes around a name that needs none make no difference."""
+    return re.sub(r'"([A-Za-z0-9_-]+)"', r"\1", key)
+
+
+def index_type(type_: FieldType, *, epoch_ms: bool) -> str | None:
+    """The payload index that suits a field; ``None`` for full text, which needs none here, and what has no index."""
+    match type_:
+        case "date":
+            return "integer" if epoch_ms else "datetime"
+        case "int":
+            return "integer"
+        case "text":
+            return None
+        case _:
+            return type_
+
+
+def bind(config: QdrantConfig, found: Collection) -> tuple[dict[str, Binding], list[str]]:
+    """The fields to advertise, and what to tell the operator about those that are not or not fully used.
+
+    Declared fields, and fields that only an index tells of. Under strict mode, which refuses conditions on fields
+    without an index, only indexed ones.
+    """
+    bindings: dict[str, Binding] = {}
+    warnings: list[str] = []
+    indexes = {_plain(key): kind for key, kind in found.indexes.items()}
+    declared = {name: config.field(name) for name in config.fields}
+    for name, settings in (*declared.items(), *_discovered(config, found, declared)):
+        if settings is None:
+            continue
+        path = _path(config, name, settings)
+        key = key_of(path)
+        index = None if key is None else indexes.get(_plain(key))
+        fits = index is None or index in _fitting(settings)
+        if not found.strict.unindexed and index is None:
+            warnings.append(f"field {name!r} has no payload index, which strict mode demands: not offered for filters")
+            continue
+        if key is None:
+            warnings.append(f"field {name!r} cannot be written as a Qdrant key: the gateway checks it on the hits")
+        elif not fits:
+            warnings.append(
+                f"field {name!r} is declared {settings.type} but has a payload index of type {index}, under which "
+                "Qdrant would hide documents: the gateway checks it on the hits; recreate the index or mend the settings"
+            )
+        bindings[name] = Binding(
+            type=settings.type,
+            key=key if fits else None,
+            epoch_ms=settings.dates == "epoch_ms",
+            path=None if path == _home(config, name) else path,
+        )
+    return bindings, warnings
+
+
+def _fitting(settings: FieldSettings) -> frozenset[str]:
+    if settings.type == "date":
+        return frozenset({"integer"} if settings.dates == "epoch_ms" else {"datetime"})
+    return _FITTING[settings.type]
+
+
+def _home(config: QdrantConfig, name: str) -> tuple[str, ...]:
+    """Where a field stands if nothing else is said: a key of the metadata, even if its name has dots."""
+    return (config.payload.meta, name) if config.payload.meta else (name,)
+
+
+def _path(config: QdrantConfig, name: str, settings: FieldSettings) -> tuple[str, ...]:
+    return tuple(settings.path.split(".")) if settings.path is not None else _home(config, name)
+
+
+def _discovered(
+    config: QdrantConfig, found: Collection, declared: Mapping[str, FieldSettings | None]
+) -> Iterator[tuple[str, FieldSettings]]:
+    """Fields that the collection indexes and the settings do not mention."""
+    payload = config.payload
+    taken = {_path(config, name, settings) for name, settings in declared.items() if settings is not None}
+    for key, index in found.indexes.items():
+        path, type_ = path_of(key), _INDEX_TYPES.get(index)
+        if path is None or type_ is None or path in taken or path[0] == payload.id or path[0] in payload.text:
+            continue
+        inner = path[1:] if payload.meta and path[0] == payload.meta else path
+        name = ".".join(inner)
+        if not inner or name in declared:
+            continue
+        # Names with dots are kept apart from paths: one says path, the other does not.
+        simple = path == _home(config, name)
+        yield name, FieldSettings(type=type_, path=None if simple else ".".join(path))
+
+
+def check_vectors(config: QdrantConfig, found: Collection) -> Vector | None:
+    """The dense vector in use. Raises ``ConfigError`` if the collection has no such vectors, naming those it has."""
+    dense = config.vectors.dense
+    if config.vectors.sparse is not None and config.vectors.sparse.name not in found.sparse:
+        raise ConfigError(
+            f"the collection has no sparse vector {config.vectors.sparse.name!r}; it has {_names(found.sparse)}",
+            path="vectors.sparse.name",
+        )
+    if dense is None:
+        return None
+    vector = found.dense.get(dense.name)
+    if vector is None:
+        raise ConfigError(
+            f"the collection has no dense vector {dense.name!r}; it has {_names(found.dense)}", path="vectors.dense.name"
+        )
+    if dense.dimension and dense.dimension != vector.size:
+        raise ConfigError(
+            f"the collection's vector {dense.name!r} has {vector.size} dimensions, not {dense.dimension}: "
+            "use the embedder it was filled with, or index the documents anew",
+            path="vectors.dense.dimension",
+        )
+    if dense.distance is not None and dense.distance != vector.distance:
+        raise ConfigError(
+            f"the collection compares vector {dense.name!r} by {vector.distance}, not {dense.distance}",
+            path="vectors.dense.distance",
+        )
+    return vector
+
+
+def _names(names: Mapping[str, Any]) -> str:
+    return ", ".join(repr(name) if name else '"" (unnamed)' for name in sorted(names)) or "none"

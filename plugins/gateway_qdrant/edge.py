@@ -1,0 +1,250 @@
+"""The engine inside this process: ``qdrant-edge-py``, one folder, one owner.
+
+Its calls block and hold the interpreter for part of their time, so all of them run in the engine's own threads and
+writes come in small batches. It raises bare ``Exception``; what happened is told by how the message begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+from gateway.errors import BackendUnavailable, ConfigError, InternalError, PluginError, RcpError, UpstreamError
+from gateway.spi.codec import loads
+from gateway.spi.engine import EngineContext
+from gateway_qdrant.collection import Collection, Vector, index_type, key_of
+from gateway_qdrant.settings import Distance, QdrantConfig, SparseSettings
+from gateway_qdrant.wire import Point
+
+__all__ = ["EdgeWire", "bm25", "load_edge", "open_edge"]
+
+T = TypeVar("T")
+
+_CONFIG_FILE = "edge_config.json"
+_DISTANCES: Mapping[Distance, str] = {"cosine": "Cosine", "dot": "Dot", "euclid": "Euclid", "manhattan": "Manhattan"}
+_INDEXES = {
+    **{"keyword": "Keyword", "integer": "Integer", "float": "Float", "geo": "Geo", "text": "Text"},
+    **{"bool": "Bool", "datetime": "Datetime", "uuid": "Uuid"},
+}
+
+
+def load_edge() -> Any:
+    """The package, imported when an engine opens. Raises ``PluginError`` naming the extra if it is not there."""
+    try:
+        import qdrant_edge
+    except ImportError:
+        raise PluginError(
+            'the embedded Qdrant engine needs qdrant-edge-py, which is not installed: pip install "rcp-gateway[local]"'
+        ) from None
+    return qdrant_edge
+
+
+def bm25(edge: Any, settings: SparseSettings) -> Any:
+    """The engine's BM25 tokenizer and weights; no model, no download."""
+    try:
+        config = edge.Bm25Config(
+            k=settings.k, b=settings.b, avg_len=settings.average_length, language=settings.language.lower()
+        )
+        return edge.Bm25(config)
+    except ValueError as error:
+        raise ConfigError(str(error), path="vectors.sparse") from None
+
+
+@asynccontextmanager
+async def open_edge(config: QdrantConfig, context: EngineContext) -> AsyncIterator[EdgeWire]:
+    """Opens the folder, or makes it; on leaving everything is on disk and the folder is free."""
+    edge = load_edge()
+    path = config.path
+    if path is None:
+        raise InternalError
+    shard = await context.run_blocking(lambda: _opened(edge, path, config))
+    try:
+        yield EdgeWire(edge, shard, path, context)
+    finally:
+        try:
+            await context.run_blocking(lambda: _closed(shard))
+        except asyncio.CancelledError:
+            _closed(shard)
+            raise
+
+
+def _closed(shard: Any) -> None:
+    try:
+        shard.flush()
+        shard.close()
+    except Exception as error:  # noqa: BLE001  # the engine knows no other; closed already is as good
+        if "not initialized" not in str(error):
+            raise _classified(error) from None
+
+
+def _opened(edge: Any, path: Path, config: QdrantConfig) -> Any:
+    try:
+        if (path / _CONFIG_FILE).exists():
+            shard = edge.EdgeShard.load(str(path))
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+            shard = edge.EdgeShard.create(str(path), _layout(edge, config))
+    except RcpError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be used as a folder: {error.strerror}", path="path") from None
+    except Exception as error:  # noqa: BLE001  # the engine knows no other
+        raise _not_opened(error, path) from None
+    try:
+        _index(edge, shard, config)
+    except Exception as error:  # noqa: BLE001  # as above; the folder must be free again
+        _closed(shard)
+        raise _classified(error) from None
+    return shard
+
+
+def _not_opened(error: Exception, path: Path) -> Exception:
+    text = str(error)
+    if "WouldBlock" in text:
+        fault = BackendUnavailable(
+            f"another process holds the embedded collection in {path.name}: it has one owner at a time. Stop the other "
+            "one, ask it instead of opening the folder again, or run a Qdrant server and use url"
+        )
+        fault.detail = f"{path}: {text}"
+        return fault
+    return ConfigError(f"the embedded collection in {path} cannot be opened: {text}", path="path")
+
+
+def _layout(edge: Any, config: QdrantConfig) -> Any:
+    dense, sparse = config.vectors.dense, config.vectors.sparse
+    vectors = None
+    if dense is not None:
+        if not dense.dimension:
+            raise ConfigError("is needed to create the embedded collection", path="vectors.dense.dimension")
+        distance = getattr(edge.Distance, _DISTANCES[dense.distance or "cosine"])
+        vectors = {dense.name: edge.EdgeVectorParams(size=dense.dimension, distance=distance)}
+    weights = None if sparse is None else {sparse.name: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)}
+    return edge.EdgeConfig(vectors=vectors, sparse_vectors=weights)
+
+
+def _index(edge: Any, shard: Any, config: QdrantConfig) -> None:
+    """Gives every declared field the payload index of its type. The collection is ours, so one of another type goes."""
+    there = {key: _index_name(info.data_type) for key, info in shard.info().payload_schema.items()}
+    for name in config.fields:
+        field = config.field(name)
+        if field is None:
+            continue
+        home = (config.payload.meta, name) if config.payload.meta else (name,)
+        key = key_of(tuple(field.path.split(".")) if field.path is not None else home)
+        wanted = index_type(field.type, epoch_ms=field.dates == "epoch_ms")
+        if key is None or there.get(key) == wanted:
+            continue
+        if key in there:
+            shard.update(edge.UpdateOperation.delete_field_index(key))
+        # Booleans are read as integers by this engine; nothing is pushed for them, so nothing is indexed.
+        if wanted is not None and wanted != "bool":
+            schema = getattr(edge.PayloadSchemaType, _INDEXES[wanted])
+            shard.update(edge.UpdateOperation.create_field_index(key, schema))
+
+
+def _index_name(data_type: Any) -> str:
+    name = repr(data_type).rpartition(".")[2]
+    return next((ours for ours, theirs in _INDEXES.items() if theirs == name), name)
+
+
+def _classified(error: Exception) -> RcpError:
+    """The engine's fault by the beginning of its message, which is fixed text; what follows may hold a query."""
+    text = str(error)
+    fault: RcpError
+    if text.startswith("Vector dimension error"):
+        fault = UpstreamError(
+            "the vectors are not of the collection's dimension: use the embedder that the collection was filled with, "
+            "or index the documents anew"
+        )
+    elif text.startswith("Not existing vector name"):
+        fault = UpstreamError("the collection has no vector of the configured name: correct vectors in the settings")
+    elif "not initialized" in text:
+        fault = BackendUnavailable("the embedded collection is closed")
+    elif text.startswith("Service runtime error"):
+        fault = BackendUnavailable("the embedded Qdrant engine failed")
+    else:
+        fault = UpstreamError("the embedded Qdrant engine refused the request")
+    fault.detail = f"{type(error).__name__}: {text[:300]}"
+    return fault
+
+
+class EdgeWire:
+    """One open folder."""
+
+    def __init__(self, edge: Any, shard: Any, path: Path, context: EngineContext) -> None:
+        self._edge = edge
+        self._shard = shard
+        self._path = path
+        self._context = context
+
+    async def describe(self) -> Collection:
+        return await self._run(self._described)
+
+    async def query(self, body: Mapping[str, Any], timeout: float) -> Sequence[Point]:
+        from gateway_qdrant.convert import query_request
+
+        def run() -> list[Point]:
+            return [_point(found) for found in self._shard.query(query_request(self._edge, body))]
+
+        return await self._run(run)
+
+    async def upsert(self, points: Sequence[Point], timeout: float) -> None:
+        from gateway_qdrant.convert import point
+
+        def run() -> None:
+            self._shard.update(self._edge.UpdateOperation.upsert_points([point(self._edge, one) for one in points]))
+
+        await self._run(run)
+
+    async def delete(self, ids: Sequence[int | str], timeout: float) -> int:
+        def run() -> int:
+            there = [record.id for record in self._shard.retrieve(list(ids), False, False)]
+            if there:
+                self._shard.update(self._edge.UpdateOperation.delete_points(there))
+            return len(there)
+
+        return await self._run(run)
+
+    async def ping(self, timeout: float) -> None:
+        await self._run(self._shard.info)
+
+    async def _run(self, function: Callable[[], T]) -> T:
+        def guarded() -> T:
+            try:
+                return function()
+            except RcpError:
+                raise
+            except Exception as error:  # noqa: BLE001  # the engine knows no other
+                raise _classified(error) from None
+
+        return await self._context.run_blocking(guarded)
+
+    def _described(self) -> Collection:
+        """The vectors are not told by the engine itself, only by the file it keeps beside the data."""
+        layout = loads((self._path / _CONFIG_FILE).read_bytes())
+        names = {theirs: ours for ours, theirs in _DISTANCES.items()}
+        return Collection(
+            dense={
+                name: Vector(size=one["size"], distance=names[one["distance"]])
+                for name, one in (layout.get("vectors") or {}).items()
+            },
+            sparse={
+                name: one.get("modifier") == "idf" for name, one in (layout.get("sparse_vectors") or {}).items()
+            },
+            indexes={key: _index_name(info.data_type) for key, info in self._shard.info().payload_schema.items()},
+            booleans=False,
+        )
+
+
+def _point(found: Any) -> Point:
+    id_ = found.id
+    return {
+        "id": str(id_) if isinstance(id_, UUID) else id_,
+        "score": found.score,
+        "payload": found.payload,
+        "vector": found.vector,
+    }

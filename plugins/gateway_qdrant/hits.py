@@ -1,0 +1,141 @@
+"""Points to hits, and documents to points. Both wires speak of points as the REST interface does, in plain values."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from gateway.errors import invalid_params
+from gateway.model import Document, Hit, hit
+from gateway_qdrant.collection import Binding
+from gateway_qdrant.settings import Distance, PayloadSettings
+
+__all__ = ["HitReader", "id_of", "payload_of", "point_id"]
+
+_NAMESPACE = uuid.UUID("7db93745-21f8-525d-9a1d-95ed2b07f55f")
+"""Fixed for ever: a document's point is found again by it."""
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_UNSIGNED = re.compile(r"0|[1-9][0-9]{0,19}")
+_LOWER_IS_BETTER: frozenset[Distance] = frozenset({"euclid", "manhattan"})
+_WHOLE = frozenset({"page", "start", "end"})
+
+
+def id_of(document: Document) -> str:
+    """The document's id as text; a new one if it brought none. ``5.0`` is the id ``5``."""
+    given = document.id
+    if given is None:
+        return str(uuid.uuid4())
+    return str(int(given)) if isinstance(given, float) and given.is_integer() else str(given)
+
+
+def point_id(id: str) -> int | str:  # noqa: A002
+    """The point that holds a document. Qdrant knows UUIDs and unsigned integers only.
+
+    An id that is one of these, spelt as Qdrant spells it, is kept, so that points which somebody else wrote can be
+    replaced and deleted by the id their hits have; any other becomes a UUID made from it.
+    """
+    if _UUID.fullmatch(id):
+        return id
+    if _UNSIGNED.fullmatch(id) and int(id) < 2**64:
+        return int(id)
+    return str(uuid.uuid5(_NAMESPACE, id))
+
+
+def payload_of(document: Document, id: str, layout: PayloadSettings) -> dict[str, Any]:  # noqa: A002
+    """A document's payload. With flat metadata a key that already means something else is refused, never overwritten."""
+    own = {layout.id: id, layout.text[0]: document.text}
+    meta = document.meta or {}
+    if layout.meta:
+        return {**own, layout.meta: meta}
+    if taken := meta.keys() & {layout.id, *layout.text}:
+        name = sorted(taken)[0]
+        raise invalid_params(f"the metadata key {name!r} is taken by this engine's payload", field=f"meta.{name}")
+    return {**meta, **own}
+
+
+class HitReader:
+    """Reads one collection's points."""
+
+    def __init__(
+        self, layout: PayloadSettings, bindings: Mapping[str, Binding], vector: str | None, distance: Distance | None
+    ) -> None:
+        self._layout = layout
+        self._projected = [(name, field.path) for name, field in bindings.items() if field.path is not None]
+        self._vector = vector
+        self._negated = distance in _LOWER_IS_BETTER
+
+    def read(self, point: Mapping[str, Any], *, is_distance: bool, include_text: bool = True) -> Hit:
+        """One scored point. ``is_distance`` if its score is the distance of the dense vector, as the engine has it.
+
+        A payload may hold anything, so whatever does not fit is left out and the hit stays.
+        """
+        layout = self._layout
+        payload = point.get("payload")
+        payload = payload if isinstance(payload, Mapping) else {}
+        own = payload.get(layout.id)
+        given = own if isinstance(own, str | int) and not isinstance(own, bool) else point["id"]
+        meta = self._meta(payload)
+        return hit(
+            str(given),
+            self._score(point.get("score"), is_distance),
+            text=self._text(payload) if include_text else None,
+            meta=meta or None,
+            citation=self._citation(meta),
+            vector=self._dense(point.get("vector")),
+        )
+
+    def _score(self, score: Any, is_distance: bool) -> float | None:
+        """Higher is better, whatever the engine thinks."""
+        if isinstance(score, bool) or not isinstance(score, int | float) or not isfinite(score):
+            return None
+        # Not -0.0, which an exact match would have.
+        return 0.0 - score if is_distance and self._negated else float(score)
+
+    def _text(self, payload: Mapping[str, Any]) -> str | None:
+        return next((payload[key] for key in self._layout.text if isinstance(payload.get(key), str)), None)
+
+    def _meta(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        layout = self._layout
+        if layout.meta:
+            found = payload.get(layout.meta)
+            meta = dict(found) if isinstance(found, Mapping) else {}
+        else:
+            reserved = {layout.id, *layout.text}
+            meta = {key: value for key, value in payload.items() if key not in reserved}
+        for name, path in self._projected:
+            value = _at(payload, path)
+            if value is not None:
+                meta[name] = value
+        return meta
+
+    def _citation(self, meta: Mapping[str, Any]) -> dict[str, Any] | None:
+        citation: dict[str, Any] = {}
+        for name, key in self._layout.citation.items():
+            value = meta.get(key)
+            kind = int if name in _WHOLE else str
+            if isinstance(value, float) and kind is int and value.is_integer():
+                value = int(value)
+            if isinstance(value, kind) and not isinstance(value, bool):
+                citation[name] = value
+        if "source" not in citation and citation.keys() & {"uri", "title"}:
+            citation["source"] = citation.get("uri") or citation["title"]
+        return citation if "source" in citation else None
+
+    def _dense(self, vector: Any) -> Sequence[float] | None:
+        if isinstance(vector, Mapping):
+            vector = vector.get(self._vector or "")
+        return vector if isinstance(vector, list) and vector and isinstance(vector[0], int | float) else None
+
+
+def _at(payload: Mapping[str, Any], path: Sequence[str]) -> Any:
+    """The value at a path through objects; arrays on the way end it, as they do for Qdrant."""
+    value: Any = payload
+    for name in path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return value
