@@ -2,8 +2,8 @@
 
     python hostile.py BEHAVIOUR[,BEHAVIOUR…] [--http] [--report PATH]
 
-``ok`` is no misbehaviour. What it receives and does is reported as JSON lines to the Unix socket ``--report``, so that a
-test can wait for it; over HTTP the first report says on which port it listens.
+``ok`` is no misbehaviour. What it receives and does is reported as JSON lines to the Unix socket ``--report``, so that
+a test can wait for it; over HTTP the first report says on which port it listens.
 """
 
 import argparse
@@ -40,8 +40,8 @@ RESULTS = {
     '{"id":"d","score":1.5}]}',
     "overflow": '{"hits":[{"id":"a","score":1e400,"confidence":7},{"id":"b","score":1}]}',
     "surrogate": '{"hits":[{"id":"a","score":1,"text":"x\\ud800y"}]}',
-    "badids": '{"hits":[{"score":1},{"id":null,"score":1},{"id":true,"score":1},{"id":[1],"score":1},{"id":{},"score":1},'
-    '"hit",null,3,{"id":"good","score":1}]}',
+    "badids": '{"hits":[{"score":1},{"id":null,"score":1},{"id":true,"score":1},{"id":[1],"score":1},'
+    '{"id":{},"score":1},"hit",null,3,{"id":"good","score":1}]}',
     "numberids": '{"hits":[{"id":7,"score":3},{"id":8.0,"score":2},{"id":9007199254740993,"score":1}]}',
     "stringscores": '{"hits":[{"id":"a","score":"0.9"},{"id":"b","score":true},{"id":"c"},{"id":"d","score":0.1}]}',
     "duplicates": '{"hits":[{"id":"a","score":3},{"id":"a","score":2},{"id":"b","score":1}]}',
@@ -148,7 +148,7 @@ class Peer:
             result["_meta"] = {"session": f"session-{self.sessions}"}
         return [ok(id, json.dumps(result))]
 
-    def retrieve(self, frame, id):
+    def retrieve(self, frame, id):  # noqa: C901
         for name in self.does & RESULTS.keys():
             return [ok(id, RESULTS[name])]
         for name in self.does & ERRORS.keys():
@@ -258,9 +258,11 @@ def serve_stdio(peer):
         if "noise" in peer.does:
             out.write(b"\n  \nDownloading model... 100%\n{not json}\n[1,2]\n\xff\xfe\n42\n")
         frames = peer.answer(frame)
-        for text in frames or ():
+        for text in frames or ():  # None: hang, but go on reading
             out.write((b"\xef\xbb\xbf" if "bom" in peer.does else b"") + text.encode("utf-8", "surrogatepass") + b"\n")
         out.flush()
+        if "stopsreading" in peer.does:
+            threading.Event().wait()
         if frame.get("method") == "shutdown" and "ignoresshutdown" not in peer.does:
             break
     if "ignoresshutdown" in peer.does:
@@ -268,7 +270,7 @@ def serve_stdio(peer):
     peer.report("end")
 
 
-def serve_http(peer):
+def serve_http(peer):  # noqa: C901
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 

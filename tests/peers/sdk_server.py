@@ -90,7 +90,9 @@ def main():
     server.on("embed", lambda params: {"vectors": [[float(len(text)), 1.0] for text in params["inputs"]]})
     server.on(
         "rerank",
-        lambda params: {"results": [{"index": n, "score": float(len(text))} for n, text in enumerate(params["documents"])]},
+        lambda params: {
+            "results": [{"index": n, "score": float(len(text))} for n, text in enumerate(params["documents"])]
+        },
     )
     if not arguments.http:
         server.serve_stdio()

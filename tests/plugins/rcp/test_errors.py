@@ -39,7 +39,12 @@ async def test_a_refusal_of_us_is_an_unavailable_engine_and_not_worth_a_retry(ov
 @obligation(217)
 @pytest.mark.parametrize(
     ("behaviour", "code", "retryable"),
-    [("ratelimited", -32011, True), ("timedout", -32014, True), ("internal", -32603, False), ("unavailable", -32010, False)],
+    [
+        ("ratelimited", -32011, True),
+        ("timedout", -32014, True),
+        ("internal", -32603, False),
+        ("unavailable", -32010, False),
+    ],
 )
 async def test_an_engines_own_trouble_keeps_its_code(over, behaviour, code, retryable):
     error = await failure_of(over, behaviour)

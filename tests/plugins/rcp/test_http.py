@@ -78,7 +78,9 @@ async def test_an_error_without_an_id_answers_the_one_request_of_its_connection(
 
 
 @obligation(220)
-@pytest.mark.parametrize("behaviour", ["progress", "progress,ssechopped", "progress,ssecrlf,ssechopped", "ssemultiline"])
+@pytest.mark.parametrize(
+    "behaviour", ["progress", "progress,ssechopped", "progress,ssecrlf,ssechopped", "ssemultiline"]
+)
 async def test_events_may_be_cut_anywhere(upstreams, behaviour):
     call = FakeCall()
     async with upstreams.http(behaviour) as engine:

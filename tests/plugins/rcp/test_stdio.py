@@ -9,7 +9,6 @@ import pytest
 
 from gateway.errors import BackendUnavailable
 from gateway.spi.engine import EngineQuery
-from gateway_rcp.settings import RcpConfig
 from tests.obligations import obligation
 from tests.plugins.rcp.conftest import DEADLINE, HOSTILE, FakeCall
 
@@ -166,20 +165,15 @@ async def test_restarts_wait_longer_each_time_up_to_a_limit(upstreams, monkeypat
         return real(argv, **options) if len(opened) == 1 else dead()
 
     monkeypatch.setattr(upstreams.context, "spawn", spawn)
-    async with upstreams.stdio("ok", restart_delay=1.0, restart_limit=10.0) as engine:
+    async with upstreams.stdio("die", restart_delay=1.0, restart_limit=10.0) as engine:
         monkeypatch.setattr("gateway_rcp.stdio_link.asyncio.sleep", noted)
         with pytest.raises(BackendUnavailable):
-            await engine._session._link._process.write(b"x" * 3 + b"\n") or await kill(upstreams, engine)
+            await engine.retrieve(QUERY, FakeCall())
         async with asyncio.timeout(DEADLINE):
             await enough.wait()
         monkeypatch.undo()
     for wait, full in zip(waits, [1, 2, 4, 8, 10, 10], strict=False):
         assert full / 2 <= wait <= full
-
-
-async def kill(upstreams, engine):
-    os.kill(engine._session._link._process.pid, signal.SIGKILL)
-    await engine.ping(FakeCall())
 
 
 async def test_closing_asks_the_child_to_end_and_waits_for_it(upstreams, reports):
@@ -218,12 +212,14 @@ async def test_a_request_over_the_line_limit_is_not_written(upstreams, reports):
         assert len((await engine.retrieve(QUERY, FakeCall())).hits) == 3
 
 
-async def test_a_child_that_reads_nothing_costs_no_more_than_its_pipe(upstreams):
-    # `ignoresshutdown` stops reading once it was told to shut down.
-    async with upstreams.stdio("ok,ignoresshutdown") as engine:
-        pass
-    assert isinstance(RcpConfig(command=["x"]).max_line_bytes, int)
-    assert engine is not None
+async def test_calls_to_a_child_that_reads_nothing_do_not_pile_up_in_memory(upstreams, reports):
+    async with upstreams.stdio("stopsreading") as engine:
+        query = EngineQuery(text="x" * 1_000_000, k=3)
+        for _ in range(10):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await engine.retrieve(query, FakeCall())
+        assert engine._session._link._process._stdin.transport.get_write_buffer_size() < 3_000_000
 
 
 def gone(pid: int) -> bool:
