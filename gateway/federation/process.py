@@ -92,6 +92,11 @@ class ChildProcess:
                     break
         # A child of the child may have outlived its parent.
         self._signal(signal.SIGKILL)
+        # asyncio keeps a pipe open until it has been read to its end, also when nobody wants what is in it.
+        with suppress(TimeoutError, RuntimeError):
+            async with asyncio.timeout(1.0):
+                while await self._stdout.read(_CHUNK):
+                    pass
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):

@@ -105,7 +105,7 @@ def _hit(members: Mapping[str, Raw]) -> Hit | None:
         id,
         _finite(_plain(members.get("score"))),
         confidence if confidence is not None and 0 <= confidence <= 1 else None,
-        {name: raw for name, raw in members.items() if name not in _READ_APART and bytes(raw) != b"null"},
+        {name: raw for name, raw in members.items() if name not in _READ_APART and memoryview(raw) != b"null"},
     )
 
 
@@ -234,7 +234,7 @@ def _result(answer: Answer) -> dict[str, Any]:
 
 def _plain(raw: Raw | None) -> Any:
     """Plain values of an encoded member, ``None`` if there is none. A number that overflows costs only itself."""
-    if raw is None or not bytes(raw):
+    if raw is None or not memoryview(raw):
         return None
     try:
         return decode(raw, Any)
