@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
-from gateway.errors import BackendUnavailable, ConfigError, InternalError, PluginError, RcpError, UpstreamError
+from gateway.errors import (
+    BackendUnavailable,
+    ConfigError,
+    GatewayError,
+    InternalError,
+    PluginError,
+    RcpError,
+    UpstreamError,
+)
 from gateway.spi.codec import loads
 from gateway.spi.engine import EngineContext
 from gateway_qdrant.collection import Collection, Vector, index_type, key_of
@@ -94,7 +102,7 @@ def _opened(edge: Any, path: Path, config: QdrantConfig) -> Any:
         else:
             path.mkdir(parents=True, exist_ok=True)
             shard = edge.EdgeShard.create(str(path), _layout(edge, config))
-    except RcpError:
+    except GatewayError:
         raise
     except OSError as error:
         raise ConfigError(f"{path} cannot be used as a folder: {error.strerror}", path="path") from None
@@ -217,13 +225,13 @@ class EdgeWire:
         return await self._run(run)
 
     async def ping(self, timeout: float) -> None:
-        await self._run(self._shard.info)
+        await self._run(lambda: self._shard.info())
 
     async def _run(self, function: Callable[[], T]) -> T:
         def guarded() -> T:
             try:
                 return function()
-            except RcpError:
+            except GatewayError:
                 raise
             except Exception as error:  # noqa: BLE001  # the engine knows no other
                 raise _classified(error) from None

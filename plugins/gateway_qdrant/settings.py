@@ -85,7 +85,10 @@ class VectorSettings(_Part, frozen=True):
 
 
 class HybridSettings(_Part, frozen=True):
-    """How the server fuses the two lists. ``rrf`` gives w/(rrf_k + rank); weights are those of dense and sparse."""
+    """How Qdrant fuses the two lists. ``rrf`` sums 1/(rrf_k + rank/weight), ranks counted from 1.
+
+    That is Qdrant's own way to weigh, found by experiment: it divides the rank where others multiply the share.
+    """
 
     fusion: Literal["rrf", "dbsf"] = "rrf"
     rrf_k: int = 60

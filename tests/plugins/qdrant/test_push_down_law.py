@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from qdrant_client import QdrantClient, models
 
 from gateway.federation.context import HostContext
-from gateway.filters import Condition, Exact, FieldType, Filter, Loose, Op, Pushdown, compiled, leaves
+from gateway.filters import Condition, Exact, FieldType, Filter, Op, Pushdown, leaves
 from gateway.spi.http import HttpSettings
 from gateway.testing.filters import (
     HARD_FIELDS,
@@ -314,7 +313,6 @@ class _NegatedLoose(QdrantFilters):
         return True
 
 
-
 MUTANTS = [_Except, _NoEmptyArm, _MergedBounds, _MatchNumbers, _DatesAsText, _FlippedOrder, _NegatedLoose]
 
 
@@ -336,9 +334,7 @@ def test_a_wrong_translation_is_found_out(tmp_path: Path, mutant: type[QdrantFil
 
 def test_pushing_under_a_contradicting_index_is_found_out(tmp_path: Path) -> None:
     shard = Shard(tmp_path, corpus("rfc3339"), keys("contradicting", "rfc3339"))
-    bindings = {
-        name: Binding(type=kind.value, key=f"meta.{name}", clean=True) for name, kind in HARD_FIELDS.items()
-    }
+    bindings = {name: Binding(type=kind.value, key=f"meta.{name}", clean=True) for name, kind in HARD_FIELDS.items()}
     compiler = QdrantFilters(bindings, shard.found)
     try:
         with pytest.raises(AssertionError, match="unsound"):
