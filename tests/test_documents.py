@@ -39,7 +39,9 @@ def test_every_configuration_key_is_documented_and_no_other() -> None:
 
 def test_every_error_code_is_documented() -> None:
     text = (ROOT / "docs" / "transports.md").read_text("utf-8")
-    assert {int(code) for code in re.findall(r"^\| ([-\d, ]+) \|", text, re.M) for code in code.split(",")} == set(Code)
+    assert {
+        int(code) for code in re.findall(r"^\| ([-\d, ]+) \|", text, re.MULTILINE) for code in code.split(",")
+    } == set(Code)
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -55,7 +57,7 @@ def test_the_readmes_configuration_is_valid(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setenv("QDRANT_API_KEY", "k")
     text = (ROOT / "README.md").read_text("utf-8")
-    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.S)
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     assert [spec.settings.id for spec in engine_specs(load_text(block, base_dir=ROOT), load_plugins())] == [
         "papers",
         "wiki",
@@ -67,4 +69,4 @@ def test_the_readmes_kinds_are_the_built_in_kinds() -> None:
     from gateway.plugins import load_plugins
 
     text = (ROOT / "README.md").read_text("utf-8")
-    assert set(re.findall(r"^\| `([a-z-]+)` \|", text, re.M)) == set(load_plugins().kinds)
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE)) == set(load_plugins().kinds)

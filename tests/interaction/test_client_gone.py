@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 from anyio import fail_after
-from tests.interaction.bench import Bench
 
 from gateway.transports.server import serve
+from tests.interaction.bench import Bench
 from tests.obligations import obligation
 from tests.transports import Wire, connect, exchange, head, notification, request, stdio
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from anyio import fail_after
-from tests.interaction.bench import Bench
 
+from tests.interaction.bench import Bench
 from tests.obligations import obligation
 from tests.transports import HANDSHAKE, KINDS, Client, connect, notification, request
 

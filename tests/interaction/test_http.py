@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from anyio import fail_after
-from tests.interaction.bench import Bench
 
 from gateway.caller import Caller
 from gateway.errors import Code, RcpError
 from gateway.transports.guard import Guard
 from gateway.transports.server import Address, serve
+from tests.interaction.bench import Bench
 from tests.obligations import obligation
 from tests.transports import HANDSHAKE, Wire, exchange, head, notification, request
 
