@@ -13,6 +13,7 @@ from gateway._json import Raw
 from gateway.caller import Caller
 from gateway.errors import CallerError, Code, InternalError, invalid_params, option_unsupported
 from gateway.federation.capability import Offer, Snapshot
+from gateway.federation.explain import explained
 from gateway.federation.fleet import Fleet
 from gateway.federation.loss import Failure, Loss, notes_of
 from gateway.federation.plan import Defaults, RetrievePlan, plan
@@ -86,6 +87,20 @@ class Service:
         kept, cuts = cut(fused, planned.min_score, planned.strategy.name)
         losses += [Loss(kind="note", message=note) for note in (*notes, *cuts)]
         return self._packed(planned, kept, outcomes, losses, started)
+
+    def explain(self, request: RetrieveRequest, caller: Caller) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+        """What a retrieve would do, per engine, and what it would lose. No engine is asked."""
+        meta = request.meta or {}
+        route = route_of(meta, identity=self._defaults.identity, limit=self._defaults.depth)
+        planned = plan(
+            request,
+            self.snapshot(caller),
+            meta,
+            route=route,
+            cycle=visited(meta, self._defaults.identity),
+            defaults=self._defaults,
+        )
+        return explained(planned), notes_of(planned.losses)
 
     def _fuse(self, planned: RetrievePlan, outcomes: Sequence[Outcome]) -> tuple[list[Fused], list[str]]:
         rankings = [_ranking(order, one) for order, one in enumerate(outcomes) if isinstance(one, Reply)]

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 import msgspec
 
 from gateway.errors import Unsupported
-from gateway.filters import Filter, Pushdown
+from gateway.filters import And, Condition, Filter, Not, Or, Pushdown, to_json
 from gateway.model import (
     Capabilities,
     Content,
@@ -176,6 +176,10 @@ class Engine(ABC):
         The default pushes nothing: the gateway checks all of it on the returned metadata.
         """
         return Pushdown.unpushed(filter)
+
+    def describe(self, native: Any) -> Any:
+        """The native part of a pushed filter as plain JSON values, for people who ask what would be sent. Pure."""
+        return to_json(native) if isinstance(native, And | Or | Not | Condition) else native
 
     async def retrieve(self, query: EngineQuery, call: Call) -> EngineReply:
         raise self._missing("retrieve")
