@@ -9,7 +9,7 @@ from typing import Any
 from gateway import _json
 from gateway.app import open_gateway
 from gateway.caller import ANONYMOUS
-from gateway.cli.render import console, say, table
+from gateway.cli.render import console, say
 from gateway.config import GatewayConfig
 from gateway.protocol.methods import decode
 from gateway.telemetry.log import redact
@@ -27,21 +27,26 @@ async def run_explain(config: GatewayConfig, params: Mapping[str, Any], *, as_js
     if as_json:
         print(json.dumps({"engines": rows, "losses": losses}, ensure_ascii=False, indent=2, default=str))  # noqa: T201
         return 0
-    console().print(table(None, ("engine", "state", "fields", "native", "checked here"), [_cells(row) for row in rows]))
+    for row in rows:
+        _print(row)
     for loss in losses:
         say(f"note: {loss}")
     return 0
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _print(row: Mapping[str, Any]) -> None:
+    out = console()
+    out.print(f"{row['engine']}  {row['state']}", style="bold", markup=False)
     if row["state"] != "asked":
-        return (row["engine"], row["state"], "", row["reason"], "")
-    fields = ", ".join(f"{name}: {kind}" for name, kind in row["fields"].items())
+        _line("because", row["reason"])
+        return
+    _line("fields", ", ".join(f"{name} {kind}" for name, kind in row["fields"].items()) or "none")
     native, residual = row["native"], row["residual"]
-    return (
-        row["engine"],
-        "asked",
-        fields,
-        "" if native is None else redact(json.dumps(native, ensure_ascii=False, default=str)),
-        "" if residual is None else json.dumps(residual, ensure_ascii=False),
-    )
+    _line("native", "nothing" if native is None else redact(json.dumps(native, ensure_ascii=False, default=str)))
+    _line("checked here", "nothing" if residual is None else json.dumps(residual, ensure_ascii=False))
+    if row["embedder"]:
+        _line("vector from", row["embedder"])
+
+
+def _line(name: str, value: str) -> None:
+    console().print(f"  {name:13}{value}", markup=False, soft_wrap=True)
