@@ -19,6 +19,7 @@ from gateway.spi.engine import (
     SparseVector,
     VectorNeed,
 )
+from gateway.spi.facade import Facade, FacadeGateway, FacadeKind, FacadeRequest, FacadeResponse, FacadeSettings
 from gateway.spi.hooks import ENTRY_POINT_GROUP, hookimpl
 from gateway.spi.http import HttpClient, HttpResponse, HttpSettings, raise_for_status, redacted
 from gateway.spi.passage import chunk_of, citation_of, document_id, passage_id
@@ -35,6 +36,12 @@ __all__ = [
     "EngineKind",
     "EngineQuery",
     "EngineReply",
+    "Facade",
+    "FacadeGateway",
+    "FacadeKind",
+    "FacadeRequest",
+    "FacadeResponse",
+    "FacadeSettings",
     "HttpClient",
     "HttpResponse",
     "HttpSettings",
