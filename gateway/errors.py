@@ -79,8 +79,8 @@ class GatewayError(Exception):
 class ConfigError(GatewayError):
     """One fault in the configuration.
 
-    ``path`` is where it stands (``engines[2].with.url``), ``""`` for the file as a whole. ``source`` and ``line`` say in
-    which file and on which line, once that is known.
+    ``path`` is where it stands (``engines[2].with.url``), ``""`` for the file as a whole. ``source`` and ``line`` say
+    in which file and on which line, once that is known.
     """
 
     def __init__(self, message: str, *, path: str = "") -> None:

@@ -171,7 +171,7 @@ class Sections(Section, frozen=True):
 
 
 class GatewayConfig(Sections, frozen=True):
-    """The whole configuration: what the file says, the folder its paths start from, and the line of everything in it."""
+    """The whole configuration: what the file says, the folder its paths start from, the line of everything in it."""
 
     base_dir: Path = Path()
     source: Path | None = None

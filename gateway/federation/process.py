@@ -94,17 +94,26 @@ class ChildProcess:
         with suppress(OSError, RuntimeError):
             self._stdin.close()
         try:
-            for number, seconds in ((None, grace / 2), (signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
-                if number is not None:
-                    self._signal(number)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(seconds):
-                        await self._process.wait()
-                        return number is not None
-            return True
+            signalled = await self._leave(grace)
         finally:
             # A child of the child may have outlived its parent.
             self._signal(signal.SIGKILL)
+        # asyncio keeps a pipe open until it has been read to its end, also when nobody wants what is in it.
+        with suppress(TimeoutError, RuntimeError):
+            async with asyncio.timeout(1.0):
+                while await self._stdout.read(_CHUNK):
+                    pass
+        return signalled
+
+    async def _leave(self, grace: float) -> bool:
+        for number, seconds in ((None, grace / 2), (signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
+            if number is not None:
+                self._signal(number)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._process.wait()
+                    return number is not None
+        return True
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):

@@ -10,21 +10,20 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from gateway.caller import ANONYMOUS, Caller
 from gateway.errors import Code, RcpError
+from gateway.protocol import Dispatcher, Session, Sessions
 from gateway.transports.beside import ClientGone, Receive, beside
-from gateway.transports.frames import fault, streams, too_large
+from gateway.transports.frames import fault, has_one_answer, too_large
 from gateway.transports.guard import Guard
 from gateway.transports.sse import Send, accepts_events, stream
 
-if TYPE_CHECKING:
-    from gateway.protocol import Dispatcher, Session, Sessions
-
-__all__ = ["Authenticate", "HttpApp"]
+__all__ = ["Authenticate", "HttpApp", "Mode"]
 
 Headers = Mapping[bytes, bytes]
+Mode = Literal["stateless", "token", "peer"]
 Extra = list[tuple[bytes, bytes]]
 Authenticate = Callable[[Headers, str], Caller]
 """Who asks, from the lower-cased header names with their values, and the peer's address.
@@ -40,6 +39,9 @@ _LINGER = 2.0
 class HttpApp:
     """The ASGI app. One for each base path.
 
+    ``mode`` says what a request without a session token is (DECISIONS D1): ``stateless``, initialised by nature;
+    ``token``, the start of a session; ``peer``, part of the session of everybody at its address with its credentials.
+    A token is issued and honoured in every mode.
     ``streaming`` says whether the gateway advertises it. ``silence`` is in seconds, ``body_limit`` in bytes,
     ``body_timeout`` bounds how long a body may take to arrive, in seconds.
     """
@@ -49,6 +51,7 @@ class HttpApp:
         dispatcher: Dispatcher,
         sessions: Sessions,
         *,
+        mode: Mode = "stateless",
         base: str = "/rcp",
         guard: Guard | None = None,
         authenticate: Authenticate | None = None,
@@ -60,6 +63,7 @@ class HttpApp:
     ) -> None:
         self._dispatcher = dispatcher
         self._sessions = sessions
+        self._mode = mode
         self._base = "/" + base.strip("/") if base.strip("/") else ""
         self._guard = guard or Guard()
         self._authenticate = authenticate
@@ -70,10 +74,10 @@ class HttpApp:
         self._ready = ready
         self._draining = False
 
-    async def drain(self) -> None:
-        """Turns unready and ends the calls in flight within the dispatcher's own limit. For ``serve(draining=)``."""
+    async def drain(self, timeout: float) -> None:
+        """Turns unready, refuses new calls and ends those in flight within ``timeout`` seconds."""
         self._draining = True
-        await self._dispatcher.close()
+        await self._dispatcher.close(timeout)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -140,7 +144,7 @@ class HttpApp:
         session = self._session(headers, peer, caller)
         answer = partial(self._dispatcher.answer, frame, session, path_method=method or None)
         wants_events = self._streaming and accepts_events(headers.get(b"accept"))
-        if wants_events and scope.get("http_version") != "1.0" and streams(frame):
+        if wants_events and scope.get("http_version") != "1.0" and has_one_answer(frame):
             await stream(receive, send, lambda emit: answer(emit=emit), headers=extra, silence=self._silence)
             return
         reply = await beside(receive, answer(emit=None))
@@ -150,13 +154,18 @@ class HttpApp:
             await _reply(send, 200, reply, [_JSON, *extra])
 
     def _session(self, headers: Headers, peer: str, caller: Caller) -> Session:
+        issue = self._sessions.issue
         token = headers.get(b"rcp-session")
-        authorization = headers.get(b"authorization")
-        return self._sessions.find(
-            caller,
-            token=None if token is None else token.decode("latin-1"),
-            peer=(peer, authorization),
-        )
+        if token is not None:
+            # A fresh session in place of one that is unknown or expired: it refuses with -32001 and may be initialised.
+            return self._sessions.find(token.decode("latin-1"), caller) or Session("strict", caller, issue=issue)
+        match self._mode:
+            case "stateless":
+                return Session("implicit", caller, issue=issue)
+            case "peer":
+                return self._sessions.peer((peer, headers.get(b"authorization")), caller, issue=issue)
+            case "token":
+                return Session("strict", caller, issue=issue)
 
     async def _read(self, receive: Receive) -> bytes:
         """The body. Raises :class:`RcpError` if it is too large or too slow, :class:`ClientGone` if it broke off."""

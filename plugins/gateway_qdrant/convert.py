@@ -62,7 +62,7 @@ def _query(edge: Any, query: Any, using: str | None, body: Mapping[str, Any]) ->
         case {"fusion": "dbsf"}:
             return edge.Fusion.Dbsf()
         case {"formula": formula, **rest}:
-            return edge.Formula(_expression(edge, formula), dict(rest.get("defaults") or {}))
+            return edge.Formula(_expression(edge, formula), rest.get("defaults") or {})
         case _:
             raise InternalError
 

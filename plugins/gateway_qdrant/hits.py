@@ -46,13 +46,13 @@ def point_id(id: str) -> int | str:
 
 
 def payload_of(document: Document, id: str, layout: PayloadSettings) -> dict[str, Any]:
-    """A document's payload. With flat metadata a key that already means something else is refused, never overwritten."""
+    """A document's payload. A metadata key that means something else in a flat payload is refused, not overwritten."""
     own = {layout.id: id, layout.text[0]: document.text}
     meta = document.meta or {}
     if layout.meta:
         return {**own, layout.meta: meta}
     if taken := meta.keys() & {layout.id, *layout.text}:
-        name = sorted(taken)[0]
+        name = min(taken)
         raise invalid_params(f"the metadata key {name!r} is taken by this engine's payload", field=f"meta.{name}")
     return {**meta, **own}
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from anyio import fail_after
-from tests.interaction.bench import Bench
 
 from gateway.transports.server import Address, serve
+from tests.interaction.bench import Bench
 from tests.obligations import obligation
 from tests.transports import Wire, events, exchange, request
 
