@@ -103,7 +103,7 @@ class Notifier:
         self._send("notifications/progress", _json.encode(params), counted=hits is None)
 
     def _send(self, method: str, params: bytes, *, counted: bool) -> None:
-        """Sends what is within the limit. Frames with hits, one for each engine, do not count: chatter costs no hits."""
+        """Sends what is within the limit. Frames with hits, one for each engine, do not count against it."""
         if self._emit is not None and (self._left > 0 or not counted):
             self._left -= counted
             self._emit(envelope.notification(method, params))
