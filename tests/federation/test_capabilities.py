@@ -25,11 +25,16 @@ async def offered(gateway: Running) -> dict[str, Any]:
 
 @obligation(254, 255)
 async def test_what_any_offers_is_offered_and_what_all_offer_is_guaranteed() -> None:
-    a = {"retrieve": {"maxK": 30, "modes": ["dense", "hybrid"], "units": ["chunk"], "levels": 2, "confidence": True,
-                      "deterministic": True}, "filter": {"fields": {"year": "int", "lang": "keyword"}, "operators": ["eq"]},
-         "citations": {}}  # fmt: skip
-    b = {"retrieve": {"maxK": 20, "modes": ["hybrid", "sparse"], "modalities": ["text", "image"], "confidence": True,
-                      "deterministic": True}, "filter": {"fields": {"lang": "keyword", "size": "int"}}}  # fmt: skip
+    all_have = {"confidence": True, "deterministic": True}
+    a = {
+        "retrieve": {"maxK": 30, "modes": ["dense", "hybrid"], "units": ["chunk"], "levels": 2, **all_have},
+        "filter": {"fields": {"year": "int", "lang": "keyword"}, "operators": ["eq"]},
+        "citations": {},
+    }
+    b = {
+        "retrieve": {"maxK": 20, "modes": ["hybrid", "sparse"], "modalities": ["text", "image"], **all_have},
+        "filter": {"fields": {"lang": "keyword", "size": "int"}},
+    }
     async with gateway_of({"a": Script(capabilities=a), "b": Script(capabilities=b)}) as gateway:
         told = await offered(gateway)
     retrieve = told["retrieve"]
