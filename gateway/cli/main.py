@@ -1,4 +1,4 @@
-"""``rcp-gateway serve · stdio · query · check · plugins · catalog · explain · add · demo``.
+"""``rcp-gateway serve · stdio · query · check · plugins · catalog · explain · probe · add · demo``.
 
 Every error is one clear line on stderr: exit code 2 for usage and configuration, 1 for failure, never a traceback
 (``--debug`` shows it). Heavy imports happen inside the commands, so that ``--version`` is quick.
@@ -209,6 +209,20 @@ def explain(request_file: Path | None, path: Path, as_json: bool, filter_: str |
     if mode:
         params["mode"] = mode
     return _run(run_explain(_load(path), params, as_json=as_json))
+
+
+@cli.command()
+@click.argument("engine")
+@_config
+def probe(engine: str, path: Path) -> int:
+    """Find out how a live ENGINE filters and print the settings for it.
+
+    Writes a few scratch documents into it and removes them again: point it at a collection made for that.
+    """
+    from gateway.cli.probe import run_probe
+
+    _logging("error")
+    return _run(run_probe(_load(path), engine))
 
 
 @cli.command()
