@@ -54,10 +54,8 @@ async def probe(single: Single, snapshot: Snapshot) -> list[Found]:
                 found.append(Found(f"does it store a document with {name} metadata?", f"no: {error.message}"))
         asker = _Asker(single, snapshot, {id: name for name, id in ids.items()})
         await asker.prepare()
-        for one in engine.probes(keyword, date):
-            found.append(await _own(asker, one, stored))
-        for question, filter in _laws(keyword, date):
-            found.append(await _law(asker, question, filter, stored))
+        found += [await _own(asker, one, stored) for one in engine.probes(keyword, date)]
+        found += [await _law(asker, question, filter, stored) for question, filter in _laws(keyword, date)]
     finally:
         await index_delete(single, list(ids.values()))
     return found

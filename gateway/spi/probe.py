@@ -1,7 +1,7 @@
 """Questions to a live back end whose documentation does not say, or whose versions differ.
 
-``rcp-gateway probe`` writes a few scratch documents, asks the questions, removes the documents again and prints what was
-found together with the settings to put in the configuration.
+``rcp-gateway probe`` writes a few scratch documents, asks the questions, removes the documents again and prints what
+was found together with the settings to put in the configuration.
 """
 
 from __future__ import annotations
