@@ -96,6 +96,7 @@ class Service:
             self._defaults.document_identity,
             planned_max_weight=max(weights, default=1.0),
             planned_total_weight=math.fsum(weights) or 1.0,
+            limit=planned.k,
         )
         return fused, [note.text for note in notes]
 

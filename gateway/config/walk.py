@@ -12,6 +12,7 @@ import os
 import types
 import typing
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -138,6 +139,9 @@ class Walker:
             if not isinstance(value, str) or not value:
                 return self.fault(path, f"must be a path, not {_kind(value)}")
             return (self.base_dir / Path(value).expanduser()).absolute()
+        if isinstance(type_, type) and issubclass(type_, StrEnum):
+            chosen = self._literal(tuple(map(str, type_)), value, path)
+            return FAULT if chosen is FAULT else type_(chosen)
         if type_ is bool or type_ is str:
             return (
                 value if isinstance(value, type_) else self.fault(path, f"must be {_NAMES[type_]}, not {_kind(value)}")

@@ -8,13 +8,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.errors import BackendUnavailable, CallerError, Code, RcpError, invalid_params
+from gateway.errors import BackendUnavailable, CallerError, Code, RcpError
 from gateway.federation.capability import Snapshot, View
 from gateway.federation.loss import Loss, Reason
 from gateway.federation.options import Wanted, check_gateway_options, options_for, wanted_options
 from gateway.federation.select import Selection, by_priority, select
-from gateway.filters import FALSE, TRUE, Filter, Pushdown, fields_of, fold, parse, push_folded
-from gateway.fusion import Convex, LegOffer, Rrf, Strategy, choose
+from gateway.filters import FALSE, TRUE, Filter, Op, Pushdown, fields_of, fold, parse, push_folded
+from gateway.fusion import Convex, LegOffer, Rrf, Strategy, choose, leg_weights
 from gateway.model import Content, FusionOptions, RetrieveRequest, text_of
 from gateway.spi.call import Route
 from gateway.spi.engine import EngineQuery, VectorNeed
@@ -110,12 +110,12 @@ def plan(
         snapshot.capabilities.retrieve and snapshot.capabilities.retrieve.deterministic
     ):
         losses.append(Loss(kind="note", message="the seed is not honoured by every engine: results may differ"))
-    weights = _weights(request.fusion, snapshot)
     selection = select(snapshot, meta, default=defaults.select)
+    weights = _weights(request, snapshot, selection)
     depth = min(max(k, request.candidate_k or max(defaults.window, k)), limit)
 
     builder = _Builder(request, wanted, filter, depth, weights, losses)
-    reasons = _left_out(selection, weights)
+    reasons = _left_out(selection)
     legs: list[Leg] = []
     for view in selection.chosen:
         reason = _unreachable(view, weights, route, cycle)
@@ -150,7 +150,7 @@ def _default_k(request: RetrieveRequest) -> int:
 def _filter(given: Any, snapshot: Snapshot) -> Filter | None:
     try:
         offered = snapshot.capabilities.filter
-        return parse(given, snapshot.fields, frozenset(offered.operators) if offered else None)
+        return parse(given, snapshot.fields, None if offered is None else frozenset(map(Op, offered.operators)))
     except RcpError as error:
         unknown_yet = error.data.get("field") not in snapshot.fields and not snapshot.settled
         if unknown_yet and error.data.get("field"):
@@ -160,20 +160,16 @@ def _filter(given: Any, snapshot: Snapshot) -> Filter | None:
         raise
 
 
-def _weights(fusion: FusionOptions | None, snapshot: Snapshot) -> dict[str, float]:
-    """Per-call weights by engine id. ``dense`` and ``sparse`` weigh modes inside an engine (DECISIONS D16)."""
-    given = (fusion.weights if fusion else None) or {}
-    weights: dict[str, float] = {}
-    for name, weight in given.items():
-        if name in ("dense", "sparse"):
-            continue
-        if snapshot.view(name) is None:
-            raise invalid_params("there is no such engine to weigh", field=f"fusion.weights.{name}")
-        weights[name] = weight
-    return weights
+def _weights(request: RetrieveRequest, snapshot: Snapshot, selection: Selection) -> dict[str, float]:
+    """The weight of every chosen engine in this call; 0 means that it is not asked."""
+    given = (request.fusion.weights if request.fusion else None) or {}
+    offers = [_offer(view, request.mode) for view in selection.chosen]
+    # An engine that is named in the call is asked for, whatever weight the configuration gives it.
+    defaults = {view.id: view.member.settings.weight or 1.0 for view in selection.chosen}
+    return leg_weights(given, offers, known=[view.id for view in snapshot.views], defaults=defaults)
 
 
-def _left_out(selection: Selection, weights: Mapping[str, float]) -> list[Reason]:
+def _left_out(selection: Selection) -> list[Reason]:
     return [
         Reason(view.id, "left-out", "it was not selected")
         for view in selection.left_out
@@ -182,7 +178,7 @@ def _left_out(selection: Selection, weights: Mapping[str, float]) -> list[Reason
 
 
 def _unreachable(view: View, weights: Mapping[str, float], route: Route, cycle: bool) -> Reason | None:
-    if weights.get(view.id, 1.0) == 0:
+    if weights[view.id] == 0:
         return Reason(view.id, "left-out", "its weight is 0 in this call")
     if cycle:
         return Reason(view.id, "left-out", "the request has passed this gateway before: a cycle")
@@ -238,7 +234,7 @@ class _Builder:
             query=query,
             depth=min(self.depth, most),
             most=most,
-            weight=self.weights.get(view.id, settings.weight) or 1.0,
+            weight=self.weights[view.id],
             offer=_offer(view, query.mode),
             filter=filter,
             pushdown=pushdown,
@@ -300,8 +296,8 @@ def _turns(legs: Sequence[Leg], selection: Selection) -> tuple[tuple[Leg, ...], 
 def _strategy(request: RetrieveRequest, defaults: Defaults) -> Strategy:
     """The method the client asks for, or the configured one; chosen here and never from replies."""
     fusion = request.fusion
-    name = fusion.method if fusion and fusion.method in defaults.strategies else defaults.method
-    strategy = defaults.strategies[name]
+    asked = fusion.method if fusion is not None else None
+    strategy = defaults.strategies.get(asked or "", defaults.strategies[defaults.method])
     if fusion is not None and fusion.rrf_k is not None and isinstance(strategy, Rrf):
         return Rrf(fusion.rrf_k)
     if fusion is not None and fusion.alpha is not None and isinstance(strategy, Convex):

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -91,6 +92,11 @@ class ChildProcess:
                     break
         # A child of the child may have outlived its parent.
         self._signal(signal.SIGKILL)
+        # asyncio keeps a pipe open until it has been read to its end, also when nobody wants what is in it.
+        with suppress(TimeoutError, RuntimeError):
+            async with asyncio.timeout(1.0):
+                while await self._stdout.read(_CHUNK):
+                    pass
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -112,6 +118,8 @@ async def spawn(
     Raises :class:`~gateway.errors.BackendUnavailable` if the program cannot be started.
     """
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    # `python` in a command is the interpreter that runs the gateway, whether or not its environment is activated.
+    environment["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), environment.get("PATH", os.defpath)])
     environment.update(env or {})
     try:
         process = await asyncio.create_subprocess_exec(

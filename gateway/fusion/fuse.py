@@ -1,14 +1,14 @@
 """Ranked lists in, one ranked list out. Pure: the result depends on the rankings, not on who answered first.
 
-Hits are laid out flat and named by their position, so that counting touches integers; copies are only built for
-documents that are returned, and members only decoded where engines returned the same document.
+Hits are laid out flat, the first of every engine, then the second of every engine, and are named by their position
+there, so that counting touches integers and sorting positions sorts by rank, then by the plan. Copies are only built
+for documents that are returned, and members only decoded where engines returned the same document.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -21,6 +21,9 @@ from gateway.fusion.weights import usable
 from gateway.model import Hit, text_of_hit
 
 __all__ = ["fuse", "fuse_queries"]
+
+_NOTHING = Hit("", None)
+"""Fills the places behind the end of a shorter list; no document names them."""
 
 
 def fuse(
@@ -45,11 +48,13 @@ def fuse(
     # The usual case: the key of a document is the id it is emitted under.
     plain = identity.parts == ("id",) and not trust_splits(ordered)
     keys, notes = (_emitted_ids(ordered), []) if plain else document_keys(ordered, identity)
-    table = _Table(ordered, keys, strategy, _scale(ordered, planned_max_weight, planned_total_weight), notes)
-    rows = table.rows() if plain else table.named_rows()
+    table = _Table(
+        ordered, keys, strategy, _scale(ordered, planned_max_weight, planned_total_weight), notes, named=not plain
+    )
+    rows = table.rows(limit) if plain else table.named_rows()
     rows.sort()
     fused = [table.fused(row) for row in rows[:limit]]
-    return fused, sorted(table.notes)
+    return fused, sorted(set(table.notes))
 
 
 def fuse_queries(queries: Sequence[Sequence[Hit]], *, k: float = RRF_K) -> list[Hit]:
@@ -61,20 +66,18 @@ def fuse_queries(queries: Sequence[Sequence[Hit]], *, k: float = RRF_K) -> list[
     return [fused.copies[0].hit for fused in fuse(rankings, Rrf(k))[0]]
 
 
-class _Row(NamedTuple):
-    """One document to be. Rows sort into the result: ids are unique, so nothing after the id is ever compared."""
+Row = tuple[float, float, str, list[int], Sequence[Copy]]
+"""One document to be: −score, −weight, id, positions of its copies, its repeats.
 
-    minus_score: float
-    minus_weight: float
-    id: str
-    positions: list[int]
-    repeats: Sequence[int] = ()
+Rows sort into the result: ids are unique, so nothing after the id is ever compared.
+"""
 
 
 class _Table:
-    """All hits of all engines, flat, in plan order, and where the hits of each document are.
+    """All hits of all engines, each document once per engine, and where the hits of each document are.
 
-    Every engine's hits stand once per document; ``repeats`` are those it gave again under another id.
+    The hit of rank r of the n-th of N engines has the position (r − 1)·N + n. ``repeats`` are hits that an engine gave
+    again under another id.
     """
 
     def __init__(
@@ -84,202 +87,238 @@ class _Table:
         strategy: Strategy,
         scale: Scale,
         notes: list[Note],
+        *,
+        named: bool,
     ) -> None:
         self.notes = notes
-        self._hits: list[Hit] = []
-        self._ranks: list[int] = []
-        self._owners: list[Ranking] = []
-        self._documents: dict[Hashable, list[int]] = {}
-        self._repeats: dict[Hashable, list[int]] = {}
-        self._noted_pairs: set[tuple[str, str]] = set()
-        repeats: list[tuple[Hashable, int, Ranking, Hit]] = []
-        counted = [self._add(ranking, own, repeats) for ranking, own in zip(rankings, keys, strict=True)]
-        for key, rank, ranking, hit in repeats:
-            self._repeats.setdefault(key, []).append(self._place(ranking, rank, hit))
         self._strategy = strategy
-        self._values = self._contributions(counted, scale)
-        self._weights = {ranking.engine: twelve_digits(ranking.weight) for ranking in rankings}
-
-    def _add(
-        self, ranking: Ranking, keys: Sequence[Hashable], repeats: list[tuple[Hashable, int, Ranking, Hit]]
-    ) -> Ranking:
-        """Counts the ranking's documents; returns it without its own duplicates."""
-        hits = ranking.hits
-        if len(set(keys)) < len(keys):
-            first: dict[Hashable, tuple[int, Hit]] = {}
-            for key, hit in zip(keys, hits, strict=True):
-                rank, kept = first.setdefault(key, (len(first) + 1, hit))
-                if hit.id != kept.id:
-                    repeats.append((key, rank, ranking, hit))
-            keys, hits = list(first), [hit for _, hit in first.values()]
-            ranking = msgspec.structs.replace(ranking, hits=hits)
+        self._scale = scale
+        self._named = named
+        self._noted_pairs: set[tuple[str, str]] = set()
+        self._one_trust = len({ranking.trust for ranking in rankings}) == 1
+        self._repeats: dict[Hashable, list[Copy]] = {}
+        unique = [self._unique(ranking, own) for ranking, own in zip(rankings, keys, strict=True)]
+        self._rankings = [ranking for ranking, _ in unique]
+        self._origins = [(r.engine, r.weight, r.order, r.trust) for r in rankings]
+        self._width = width = len(rankings)
+        size = width * max((len(own) for _, own in unique), default=0)
+        self._hits: list[Hit] = [_NOTHING] * size
+        self._values = [0.0] * size
+        self._documents: dict[Hashable, list[int]] = {}
         documents = self._documents
-        for position, key in enumerate(keys, len(self._hits)):
-            if (known := documents.get(key)) is None:
-                documents[key] = [position]
-            else:
-                known.append(position)
-        self._hits += hits
-        self._ranks += range(1, len(hits) + 1)
-        self._owners += [ranking] * len(hits)
-        return ranking
+        contributions = self._contributions()
+        for place, (ranking, own) in enumerate(unique):
+            positions = range(place, place + width * len(own), width)
+            self._hits[place : positions.stop : width] = ranking.hits
+            self._values[place : positions.stop : width] = contributions[place]
+            for key, position in zip(own, positions, strict=True):
+                if key in documents:
+                    documents[key].append(position)
+                else:
+                    documents[key] = [position]
 
-    def _place(self, ranking: Ranking, rank: int, hit: Hit) -> int:
-        self._hits.append(hit)
-        self._ranks.append(rank)
-        self._owners.append(ranking)
-        return len(self._hits) - 1
+    def _unique(self, ranking: Ranking, keys: Sequence[Hashable]) -> tuple[Ranking, Sequence[Hashable]]:
+        """The ranking without the engine's own duplicates: each document at its first place."""
+        if len(set(keys)) == len(keys):
+            return ranking, keys
+        first: dict[Hashable, tuple[int, Hit]] = {}
+        for key, hit in zip(keys, ranking.hits, strict=True):
+            rank, kept = first.setdefault(key, (len(first) + 1, hit))
+            if hit.id != kept.id:
+                self._repeats.setdefault(key, []).append(_copy(ranking, rank, hit))
+        return msgspec.structs.replace(ranking, hits=[hit for _, hit in first.values()]), list(first)
 
-    def _contributions(self, counted: Sequence[Ranking], scale: Scale) -> list[float]:
-        """Every hit's contribution by position. What a plugin gets wrong stays out of the answer, with a note."""
-        per_ranking, notes = self._strategy.contributions(counted, scale)
+    def _contributions(self) -> list[Sequence[float]]:
+        """Every ranking's contributions. What a plugin gets wrong stays out of the answer, with a note."""
+        per_ranking, notes = self._strategy.contributions(self._rankings, self._scale)
         self.notes += notes
-        values: list[float] = []
-        for ranking, own in zip(counted, per_ranking, strict=True):
+        checked: list[Sequence[float]] = []
+        for ranking, own in zip(self._rankings, per_ranking, strict=True):
             if len(own) != len(ranking.hits):
                 raise ValueError(f"{self._strategy.name} gave {len(own)} contributions for {len(ranking.hits)} hits")
-            if not math.isfinite(sum(own)):
+            if math.isfinite(sum(own)):
+                checked.append(own)
+            else:
                 self._note_not_finite(ranking.engine)
-                own = [value if math.isfinite(value) else 0.0 for value in own]
-            values += own
-        return values
+                checked.append([value if math.isfinite(value) else 0.0 for value in own])
+        return checked
 
     def _note_not_finite(self, *engines: str) -> None:
         text = f"{self._strategy.name} gave a number that is not finite; counted as 0"
         self.notes.append(Note("not-finite", engines, text))
 
-    def rows(self) -> list[_Row]:
-        """The rows of documents whose keys are the ids they are emitted under."""
-        return [self._row(str(key), positions) for key, positions in self._documents.items()]
+    def rows(self, limit: int | None) -> list[Row]:
+        """The rows of documents whose keys are the ids they are emitted under, at least the best ``limit``."""
+        documents = self._documents
+        values, at = self._values, self._values.__getitem__
+        if type(self._strategy).total is Strategy.total:  # without a call for every document
+            totals = [values[p[0]] if len(p) == 1 else math.fsum(map(at, p)) for p in documents.values()]
+        else:
+            totals = [self._total(positions) for positions in documents.values()]
+        found: Iterable[tuple[float, tuple[Hashable, list[int]]]] = zip(totals, documents.items(), strict=True)
+        if limit is not None and 0 < limit < len(totals):
+            # Rounding moves no total further than this, so nothing below can come among the first.
+            bar = sorted(totals, reverse=True)[limit - 1]
+            least = bar - abs(bar) * 1e-11
+            found = [pair for pair in found if pair[0] >= least]
+        weights = {ranking.weight for ranking in self._rankings}
+        if len(weights) != 1:
+            return [self._row(total, str(key), positions, ()) for total, (key, positions) in found]
+        weight = weights.pop()
+        sums = [-twelve_digits(weight * count) for count in range(self._width + 1)]
+        return [
+            (-twelve_digits(total), sums[len(positions)], str(key), positions, ()) for total, (key, positions) in found
+        ]
 
-    def named_rows(self) -> list[_Row]:
+    def named_rows(self) -> list[Row]:
         """The rows of documents whose ids are their bodies', where equal ids merge.
 
         Engines of higher trust name their documents first. A copy under an id that they took leaves: to merge would
         undo the separation of trust, to keep both would give one id to two documents.
         """
-        by_level: dict[int, list[tuple[list[int], list[int]]]] = {}
+        by_level: dict[int, list[tuple[list[int], list[Copy]]]] = {}
         for key, positions in self._documents.items():
-            level = max(_configured_level(self._owners[position]) for position in positions)
+            level = max(_configured_level(self._owner(position)) for position in positions)
             by_level.setdefault(level, []).append((positions, self._repeats.get(key, [])))
-        taken: dict[str, _Row] = {}
+        taken: dict[str, Row] = {}
+        barred: set[str] = set()
         for level in sorted(by_level, reverse=True):
-            named: dict[str, tuple[list[int], list[int]]] = {}
+            named: dict[str, tuple[list[int], list[Copy]]] = {}
             for positions, repeats in by_level[level]:
-                free = [position for position in positions if self._is_free(position, taken)]
-                if not free:
-                    continue
-                ordered = self._by_rank(free)
-                id = self._id(ordered[self._body(ordered)])
-                into = named.setdefault(id, ([], []))
-                into[0].extend(free)
-                into[1].extend(repeats)
+                free = sorted(position for position in positions if self._id(position) not in taken)
+                barred.update(self._owner(position).engine for position in set(positions).difference(free))
+                if free:
+                    body, _ = self._merged([self._copy(position) for position in free])
+                    into = named.setdefault(self._id(free[body]), ([], []))
+                    into[0].extend(free)
+                    into[1].extend(repeats)
             for id, (positions, repeats) in named.items():
                 votes = self._one_per_engine(positions)
-                spare = [position for position in positions if position not in votes]
-                taken[id] = self._row(id, votes, sorted({*repeats, *spare}))
+                spare = [self._copy(at) for at in set(positions).difference(votes) if self._id(at) != id]
+                spare = sorted([*repeats, *spare], key=lambda copy: (copy.rank, copy.order, copy.hit.id))
+                taken[id] = self._row(self._total(votes), id, votes, spare)
+        for engine in barred:
+            text = f"{engine} returned ids that belong to documents of more trusted engines; its copies were left out"
+            self.notes.append(Note("id-conflict", (engine,), text))
         return list(taken.values())
 
-    def _is_free(self, position: int, taken: dict[str, _Row]) -> bool:
-        row = taken.get(self._id(position))
-        if row is None:
-            return True
-        engine = self._owners[position].engine
-        text = f"{engine} returned ids that belong to documents of more trusted engines; its copies were left out"
-        note = Note("id-conflict", (engine,), text)
-        if note not in self.notes:
-            self.notes.append(note)
-        return False
-
     def _one_per_engine(self, positions: Iterable[int]) -> list[int]:
-        best: dict[str, int] = {}
-        for position in sorted(positions):  # plan order, and by rank within an engine
-            best.setdefault(self._owners[position].engine, position)
+        best: dict[int, int] = {}
+        for position in sorted(positions):
+            best.setdefault(position % self._width, position)
         return list(best.values())
 
-    def _row(self, id: str, positions: list[int], repeats: Sequence[int] = ()) -> _Row:
+    def _total(self, positions: Sequence[int]) -> float:
+        values = self._values
         if len(positions) == 1:
-            [position] = positions
-            weight = self._weights[self._owners[position].engine]
-            return _Row(-twelve_digits(self._values[position]), -weight, id, positions, repeats)
-        score = self._strategy.total([self._values[position] for position in positions])
-        if not math.isfinite(score):
-            self._note_not_finite(*(self._owners[position].engine for position in positions))
-            score = 0.0
-        weight = math.fsum([self._owners[position].weight for position in positions])
-        return _Row(-twelve_digits(score), -twelve_digits(weight), id, positions, repeats)
+            return values[positions[0]]
+        total = self._strategy.total([values[position] for position in positions])
+        if math.isfinite(total):
+            return total
+        self._note_not_finite(*(self._owner(position).engine for position in positions))
+        return 0.0
 
-    def fused(self, row: _Row) -> Fused:
+    def _row(self, total: float, id: str, positions: list[int], repeats: Sequence[Copy]) -> Row:
+        weight = math.fsum([self._owner(position).weight for position in positions])
+        return -twelve_digits(total), -twelve_digits(weight), id, positions, repeats
+
+    def fused(self, row: Row) -> Fused:
         """The document of a row, with its copies."""
-        positions = row.positions
-        if len(positions) > 1:
-            positions = self._by_rank(positions)
-            body, confidence = self._body(positions, row.id), self._confidence(positions)
-        else:
-            body, confidence = 0, usable_confidence(self._hits[positions[0]])
-        ids: Iterable[str] = ()
-        if len(positions) > 1 or row.repeats:
-            ids = {self._id(position) for position in (*positions, *row.repeats)}
+        minus_score, minus_weight, id, positions, repeats = row
+        origins, width, hits = self._origins, self._width, self._hits
+        if len(positions) == 1 and not repeats:
+            engine, weight, order, trust = origins[positions[0] % width]
+            hit = hits[positions[0]]
+            copies = (Copy(engine, positions[0] // width + 1, hit, weight, order, trust),)
+            confidence = None if hit.confidence is None else usable_confidence(hit)
+            return Fused(id=id, score=0.0 - minus_score, weight=-minus_weight, copies=copies, confidence=confidence)
+        several = []
+        for position in sorted(positions):
+            engine, weight, order, trust = origins[position % width]
+            several.append(Copy(engine, position // width + 1, hits[position], weight, order, trust))
+        body, confidence = self._merged(several, id)
         return Fused(
-            id=row.id,
-            score=0.0 - row.minus_score,
-            weight=-row.minus_weight,
-            copies=tuple([self._copy(position) for position in positions]),
+            id=id,
+            score=0.0 - minus_score,  # never −0.0
+            weight=-minus_weight,
+            copies=tuple(several),
             body=body,
             confidence=confidence,
-            ids=tuple(sorted(ids)) if len(tuple(ids)) > 1 else (),
-            repeats=tuple([self._copy(position) for position in row.repeats]),
+            ids=self._joined_ids(positions, repeats) if self._named else (),
+            repeats=tuple(repeats),
         )
 
-    def _by_rank(self, positions: Iterable[int]) -> list[int]:
-        """By rank, then plan order, which is the order of positions."""
-        return sorted(sorted(positions), key=self._ranks.__getitem__)
+    def _joined_ids(self, positions: Sequence[int], repeats: Sequence[Copy]) -> tuple[str, ...]:
+        corpora = {ranking.engine: ranking.corpus for ranking in self._rankings}
+        ids = {self._id(position) for position in positions}
+        ids.update(qualify(corpora[copy.engine], copy.hit.id) for copy in repeats)
+        return tuple(sorted(ids)) if len(ids) > 1 else ()
+
+    def _owner(self, position: int) -> Ranking:
+        return self._rankings[position % self._width]
 
     def _id(self, position: int) -> str:
-        return qualify(self._owners[position].corpus, self._hits[position].id)
+        return qualify(self._owner(position).corpus, self._hits[position].id)
 
     def _copy(self, position: int) -> Copy:
-        owner = self._owners[position]
-        return Copy(owner.engine, self._ranks[position], self._hits[position], owner.weight, owner.order, owner.trust)
+        return _copy(self._owner(position), position // self._width + 1, self._hits[position])
 
-    def _body(self, positions: Sequence[int], id: str | None = None) -> int:
-        """Which of the copies, given by rank, gives the body: the highest trust, then the longest text, then the rank.
+    def _merged(self, copies: Sequence[Copy], id: str | None = None) -> tuple[int, float | None]:
+        """Which of the copies, given by rank, gives the body, and the confidence they carry together.
 
-        With an ``id`` the texts are also looked at for signs that the copies are no copies.
+        The body: the highest trust, then the longest text, then the rank. With an ``id`` the texts are also looked at
+        for signs that the copies are no copies.
         """
-        hits = [self._hits[position] for position in positions]
-        levels = [trust_level(hit, self._owners[at].trust) for hit, at in zip(hits, positions, strict=True)]
-        raw = [hit.members.get("text") for hit in hits]
-        if raw.count(raw[0]) == len(raw):  # also where still encoded
-            return levels.index(max(levels))
-        texts = [text_of_hit(hit) or "" for hit in hits]
+        graded, alike, sure = not self._one_trust, True, False
+        first = copies[0].hit.members.get("text")
+        for copy in copies:
+            hit = copy.hit
+            members = hit.members
+            if hit.confidence is not None:
+                sure = True
+            if "trust" in members:
+                graded = True
+            if alike and members.get("text") != first:  # also while still encoded
+                alike = False
+        confidence = _confidence(copies) if sure else None
+        if len(copies) == 1 or (alike and not graded):
+            return 0, confidence
+        levels = [trust_level(copy.hit, copy.trust) for copy in copies] if graded else [0] * len(copies)
+        if alike:
+            return levels.index(max(levels)), confidence
+        texts = [text_of_hit(copy.hit) or "" for copy in copies]
+        body = max(range(len(texts)), key=lambda place: (levels[place], len(texts[place]), -place))
         if id is not None:
-            self._note_strangers([self._owners[position].engine for position in positions], texts, id)
-        return max(range(len(hits)), key=lambda place: (levels[place], len(texts[place]), -place))
+            self._note_strangers(copies, texts, body, id)
+        return body, confidence
 
-    def _note_strangers(self, engines: Sequence[str], texts: Sequence[str], id: str) -> None:
-        for later in range(1, len(texts)):
-            for earlier in range(later):
-                one, other = texts[earlier], texts[later]
-                low, high = sorted((engines[earlier], engines[later]))
-                if not one or not other or one == other or (low, high) in self._noted_pairs:
-                    continue
-                if strangers(one, other):
-                    self._noted_pairs.add((low, high))
-                    text = f"{low} and {high} both return {id!r}, with texts that share no word: give each a corpus?"
-                    self.notes.append(Note("unlike-texts", (low, high), text))
+    def _note_strangers(self, copies: Sequence[Copy], texts: Sequence[str], body: int, id: str) -> None:
+        """One note for a pair of engines, of which one gave the body and the other a text that has nothing of it."""
+        for copy, text in zip(copies, texts, strict=True):
+            if not strangers(text, texts[body]):
+                continue
+            low, high = sorted((copy.engine, copies[body].engine))
+            if (low, high) not in self._noted_pairs:
+                self._noted_pairs.add((low, high))
+                said = f"{low} and {high} both return {id!r}, with texts that share no word: give each a corpus?"
+                self.notes.append(Note("unlike-texts", (low, high), said))
 
-    def _confidence(self, positions: Sequence[int]) -> float | None:
-        """Σ w·c / Σ w over the copies that carry a confidence. Not the score of fusion by confidence."""
-        parts = [
-            (self._owners[position].weight, confidence)
-            for position in positions
-            if (confidence := usable_confidence(self._hits[position])) is not None
-        ]
-        if not parts:
-            return None
-        mean = math.fsum([w * c for w, c in parts]) / math.fsum([w for w, _ in parts])
-        return min(1.0, twelve_digits(mean))
+
+def _copy(ranking: Ranking, rank: int, hit: Hit) -> Copy:
+    return Copy(ranking.engine, rank, hit, ranking.weight, ranking.order, ranking.trust)
+
+
+def _confidence(copies: Sequence[Copy]) -> float | None:
+    """Σ w·c / Σ w over the copies that carry a confidence. Not the score of fusion by confidence."""
+    parts: list[tuple[float, float]] = []
+    for copy in copies:
+        confidence = usable_confidence(copy.hit)
+        if confidence is not None:
+            parts.append((copy.weight, confidence))
+    if len(parts) < 2:
+        return parts[0][1] if parts else None
+    mean = math.fsum([w * c for w, c in parts]) / math.fsum([w for w, _ in parts])
+    return min(1.0, twelve_digits(mean))
 
 
 def _check(rankings: Sequence[Ranking]) -> None:

@@ -59,7 +59,7 @@ def merged_trust(fused: Fused) -> dict[str, Any]:
     trust: dict[str, Any] = {
         "level": TRUST_LEVELS[min(trust_level(copy.hit, copy.trust) for copy in fused.copies)],
     }
-    scores = [value for own in stated if _is_unit(value := own.get("score"))]
+    scores = [score for own in stated if (score := _unit(own.get("score"))) is not None]
     if scores:
         trust["score"] = min(scores)
     suspicions = [value for own in stated if isinstance(value := own.get("injectionSuspected"), bool)]
@@ -94,7 +94,7 @@ def trust_level(hit: Hit, configured: str) -> int:
     """
     cap = TRUST_LEVELS.index(configured) if configured in TRUST_LEVELS else 0
     level = _trust(hit).get("level")
-    return min(cap, TRUST_LEVELS.index(level)) if level in TRUST_LEVELS else cap
+    return min(cap, TRUST_LEVELS.index(level)) if isinstance(level, str) and level in TRUST_LEVELS else cap
 
 
 def _trust(hit: Hit) -> Mapping[str, Any]:
@@ -124,5 +124,8 @@ def _citations(fused: Fused) -> list[Any]:
     return found if len(found) > 1 else []
 
 
-def _is_unit(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+def _unit(value: object) -> float | None:
+    """The value if it is a number in [0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 <= value <= 1 else None

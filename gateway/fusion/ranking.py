@@ -36,7 +36,7 @@ class Ranking(msgspec.Struct, frozen=True, kw_only=True):
 class LegOffer(msgspec.Struct, frozen=True, kw_only=True):
     """What the plan knows of one leg before it runs; a strategy decides from it whether it can serve.
 
-    ``floor`` is the least score of the planned ``mode``: ``None`` if undeclared, or void because the leg reranks inside.
+    ``floor`` is the least score of the planned ``mode``: ``None`` if undeclared, or void under a rerank inside the leg.
     """
 
     engine: str
@@ -64,7 +64,7 @@ class Note(msgspec.Struct, frozen=True, order=True):
     text: str
 
 
-class Copy(msgspec.Struct, frozen=True):
+class Copy(msgspec.Struct, frozen=True, gc=False):
     """One engine's copy of a document. ``rank`` is 1-based, counted after this engine's duplicates are removed."""
 
     engine: str
@@ -75,7 +75,7 @@ class Copy(msgspec.Struct, frozen=True):
     trust: str
 
 
-class Fused(msgspec.Struct, frozen=True, kw_only=True):
+class Fused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One document after fusion. ``copies`` are ordered by rank, then by the plan; ``body`` indexes into them.
 
     ``weight`` is the sum of the weights of the engines that returned it: the first tie-breaker.

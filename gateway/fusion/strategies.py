@@ -73,8 +73,8 @@ class Rrf(Strategy):
     def contributions(self, rankings: Sequence[Ranking], scale: Scale) -> Contributions:
         k = self.k
         longest = max((len(ranking.hits) for ranking in rankings), default=0)
-        depths = [k + rank for rank in range(1, longest + 1)]
-        return [[r.weight / depth for depth in depths[: len(r.hits)]] for r in rankings], []
+        lists = {w: [w / (k + rank) for rank in range(1, longest + 1)] for w in {r.weight for r in rankings}}
+        return [lists[r.weight][: len(r.hits)] for r in rankings], []
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class Convex(Strategy):
         if len(present) < len(known):
             notes.append(_unscored(ranking, len(known) - len(present)))
         floor, share = ranking.floor, self._share(ranking, scale)
-        assert floor is not None  # noqa: S101  (_fits)
+        assert floor is not None
         below = sum(score < floor for score in present)
         if below:
             text = f"{below} hits of {ranking.engine} score below its declared floor {floor:.6g}"

@@ -12,14 +12,17 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7ff\u
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _READ = 2000
 _LONG = 4
+_SAME = 24
 
 
 def strangers(one: str, other: str) -> bool:
     """True if both texts have words and share none.
 
     Words of fewer than four letters (of, the, 12) are passed over where there are longer ones, since any two English
-    texts share some. Only the first 2000 characters are read; copies of one passage end the search at its first word.
+    texts share some. Only the first 2000 characters are read, and of texts that begin alike only the beginning.
     """
+    if not one or not other or one[:_SAME] == other[:_SAME]:
+        return False
     one, other = one[:_READ].lower(), other[:_READ].lower()
     if any(_has(other, match.group()) for match in islice(_WORD.finditer(one), 8) if _tells(match.group())):
         return False

@@ -142,8 +142,8 @@ def _block(value: Any) -> dict[str, Any] | None:
 def _trust(value: Any) -> Any:
     if not isinstance(value, Mapping) or value.get("level") not in ("trusted", "community", "untrusted"):
         return _BAD
-    trust = {"level": value["level"]}
-    score = value.get("score")
+    trust: dict[str, Any] = {"level": value["level"]}
+    score: Any = value.get("score")
     if _number(score) and 0 <= score <= 1:
         trust["score"] = score
     for name in ("injectionSuspected", "sanitized"):

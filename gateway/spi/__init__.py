@@ -1,1 +1,55 @@
-"""All that an adapter author imports."""
+"""All that an adapter author imports; see docs/plugins.md.
+
+``spi``, ``model``, ``filters``, ``errors`` and ``testing`` are the public surface of the gateway. All else is private.
+"""
+
+from gateway.spi.call import Call, Route
+from gateway.spi.engine import (
+    EmbedQuery,
+    EmbedReply,
+    Engine,
+    EngineConfig,
+    EngineContext,
+    EngineKind,
+    EngineQuery,
+    EngineReply,
+    Mode,
+    Process,
+    RerankQuery,
+    SparseVector,
+    VectorNeed,
+)
+from gateway.spi.hooks import ENTRY_POINT_GROUP, hookimpl
+from gateway.spi.http import HttpClient, HttpResponse, HttpSettings, raise_for_status, redacted
+from gateway.spi.passage import chunk_of, citation_of, document_id, passage_id
+from gateway.spi.sse import SseDecoder
+
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "Call",
+    "EmbedQuery",
+    "EmbedReply",
+    "Engine",
+    "EngineConfig",
+    "EngineContext",
+    "EngineKind",
+    "EngineQuery",
+    "EngineReply",
+    "HttpClient",
+    "HttpResponse",
+    "HttpSettings",
+    "Mode",
+    "Process",
+    "RerankQuery",
+    "Route",
+    "SparseVector",
+    "SseDecoder",
+    "VectorNeed",
+    "chunk_of",
+    "citation_of",
+    "document_id",
+    "hookimpl",
+    "passage_id",
+    "raise_for_status",
+    "redacted",
+]

@@ -175,7 +175,7 @@ class Engine(ABC):
 
         The default pushes nothing: the gateway checks all of it on the returned metadata.
         """
-        return Pushdown(native=None, residual=filter)
+        return Pushdown.unpushed(filter)
 
     async def retrieve(self, query: EngineQuery, call: Call) -> EngineReply:
         raise self._missing("retrieve")

@@ -225,7 +225,7 @@ def _leaves(name: str, kind: FieldType, op: Op) -> st.SearchStrategy[dict[str, A
 
 
 def assert_push_down_law(
-    filter: Filter,  # noqa: A002
+    filter: Filter,
     pushdown: Pushdown[Any],
     documents: Sequence[Mapping[str, Any]],
     returned: Collection[int],

@@ -12,9 +12,12 @@ import pytest
 from gateway.spi.http import HttpClient, HttpSettings, open_http
 
 
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
+@pytest.fixture(params=["asyncio", "uvloop"])
+def anyio_backend(request):
+    """Both event loops: sockets close differently on them, and production runs on uvloop."""
+    if request.param == "uvloop":
+        pytest.importorskip("uvloop")
+    return "asyncio", {"use_uvloop": request.param == "uvloop"}
 
 
 @dataclass

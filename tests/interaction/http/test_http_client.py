@@ -408,3 +408,22 @@ async def test_calls_cancelled_while_they_connect_take_no_slot_along(opened, bla
 async def _cancelled(call) -> bool:
     await asyncio.wait([call])
     return call.cancelled()
+
+
+async def test_the_libraries_own_logs_hold_no_secret(server, opened, caplog):
+    caplog.set_level(0)
+    async with opened(f"{server.url}/?key={SECRET}", {"api-key": Secret(SECRET)}) as client:
+        await client.request("GET", "/x", params={"q": SECRET}, timeout=5)
+    assert SECRET in server.requests[0].target
+    assert SECRET not in caplog.text
+
+
+async def test_the_proxy_of_the_environment_is_used_only_if_asked_for(server, opened, monkeypatch):
+    monkeypatch.setenv("http_proxy", server.url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with opened("http://engine.invalid/a", trust_env=True) as client:
+        assert (await client.request("GET", "/b", timeout=5)).status == 200
+    assert server.requests[0].target == "http://engine.invalid/a/b"
+    async with opened("http://engine.invalid/a") as client:
+        with pytest.raises(BackendUnavailable):
+            await client.request("GET", "/b", timeout=5)

@@ -1,7 +1,11 @@
 """What the HTTP seam decides without a network: addresses, redaction, statuses, settings."""
 
+import contextlib
+import gzip
 import subprocess
 import sys
+import zlib
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -19,6 +23,7 @@ from gateway.spi.http import (
     redacted,
     retry_after_ms,
 )
+from gateway.spi.http._encoding import Inflate
 
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 
@@ -247,3 +252,24 @@ def test_importing_the_seam_loads_no_http_library():
     code = "import sys, gateway.spi.http; print(*sorted({'aiohttp', 'httpx', 'yarl', 'h11'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(0, 400), max_size=6), st.sampled_from([31, 15]))
+def test_compressed_data_is_decoded_however_it_is_cut(data, places, window):
+    packer = zlib.compressobj(wbits=window)
+    packed = packer.compress(data) + packer.flush()
+    edges = [0, *sorted(place % (len(packed) + 1) for place in places), len(packed)]
+    inflate = Inflate()
+    assert b"".join(piece for a, b in pairwise(edges) for piece in inflate.feed(packed[a:b])) == data
+    assert inflate.complete
+
+
+def test_compressed_data_is_decoded_in_small_pieces_only():
+    pieces = [len(piece) for piece in Inflate().feed(gzip.compress(b"\0" * 10_000_000))]
+    assert (sum(pieces), max(pieces)) == (10_000_000, 65536)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_decoded_or_refused(data):
+    with contextlib.suppress(zlib.error):
+        list(Inflate().feed(data))

@@ -1,0 +1,48 @@
+# Two commands matter: `make demo` and `make test`. Python 3.11 or later and make are all they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test lint format types bench nightly wheel clean
+
+demo: $(VENV)/.local  ## fill the sample's engines, serve them, ask one question
+	@$(BIN)/rcp-gateway demo
+
+test: $(VENV)/.dev lint types  ## everything CI runs
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not nightly"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev  ## measurements, side by side with peers in one run
+	$(BIN)/python -m benchmarks
+
+nightly: $(VENV)/.dev  ## soak and fuzz
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m nightly --timeout 1800
+
+wheel: $(VENV)/.dev
+	$(PIP) wheel --no-deps --wheel-dir dist .
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The stamps remember what was installed; a changed pyproject or constraints file installs again.
+$(VENV)/.local: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install --constraint constraints.txt --editable '.[local]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $@ $(VENV)/.local
+
+clean:
+	rm -rf $(VENV) .data dist build .mypy_cache .ruff_cache .pytest_cache

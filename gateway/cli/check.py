@@ -1,0 +1,116 @@
+"""``check``, ``plugins`` and ``catalog``: what is configured, installed and offered."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from gateway.app import engine_specs, open_gateway
+from gateway.cli.render import console, say, table
+from gateway.config import GatewayConfig
+from gateway.federation.fleet import EngineSpec
+from gateway.model import Capabilities, capabilities_to_wire
+from gateway.plugins import load_plugins
+
+__all__ = ["print_catalog", "run_check", "run_plugins"]
+
+
+def _told(capabilities: Mapping[str, Any]) -> str:
+    """What an engine offers, in one cell: ``retrieve (dense, hybrid), index, filter (lang, year)``."""
+    parts = []
+    for name, value in capabilities.items():
+        if name in ("citations", "streaming", "log", "catalog") or name.startswith("x-"):
+            continue
+        details: list[str] = []
+        if isinstance(value, Mapping):
+            details = [str(item) for item in value.get("modes") or value.get("fields") or ()]
+        parts.append(f"{name} ({', '.join(details)})" if details else name)
+    return ", ".join(parts)
+
+
+def _missing(spec: EngineSpec) -> list[str]:
+    """Modules an engine needs and that are not installed."""
+    return [name for name in spec.kind.requires(spec.config) if importlib.util.find_spec(name) is None]
+
+
+def _advice(spec: EngineSpec) -> str:
+    missing = _missing(spec)
+    if not missing:
+        return ""
+    extra = f"; pip install 'rcp-gateway[{spec.kind.extra}]'" if spec.kind.extra else ""
+    return f"needs {', '.join(missing)}{extra}"
+
+
+def run_check(
+    config: GatewayConfig,
+    *,
+    open_: bool,
+    as_json: bool,
+    run: Callable[[Coroutine[Any, Any, int | None]], int],
+) -> int:
+    """Says what the configuration means. Faults were raised before; what is only missing here is told beside it."""
+    plugins = load_plugins()
+    specs = engine_specs(config, plugins)
+    states: dict[str, tuple[Capabilities, str]] = {
+        spec.settings.id: (spec.kind.offers(spec.config), _advice(spec)) for spec in specs
+    }
+
+    async def look() -> None:
+        async with open_gateway(config, plugins) as gateway:
+            for id, member in gateway.fleet.members.items():
+                states[id] = (member.capabilities, "open" if member.engine is not None else str(member.fault))
+
+    if open_:
+        run(look())
+    rows = [
+        (
+            spec.settings.id,
+            spec.kind.name,
+            _told(capabilities_to_wire(states[spec.settings.id][0])),
+            states[spec.settings.id][1],
+        )
+        for spec in specs
+    ]
+    if as_json:
+        print(json.dumps([dict(zip(("id", "kind", "offers", "state"), row, strict=True)) for row in rows]))  # noqa: T201
+    else:
+        console().print(table(None, ("engine", "kind", "offers", "state"), rows))
+    failed = open_ and any(row[3] != "open" for row in rows)
+    say(
+        f"rcp-gateway: {config.source or 'the configuration'} is valid"
+        + ("; not every engine opened" if failed else "")
+    )
+    return 1 if failed else 0
+
+
+def run_plugins(*, as_json: bool) -> int:
+    """Lists what is installed; a plugin that did not load is shown with the reason."""
+    rows = [
+        (
+            plugin.name,
+            f"{plugin.distribution} {plugin.version}".strip(),
+            ", ".join((*plugin.kinds, *plugin.strategies)),
+            plugin.error or "",
+        )
+        for plugin in load_plugins().found
+    ]
+    if as_json:
+        print(json.dumps([dict(zip(("name", "distribution", "brings", "error"), row, strict=True)) for row in rows]))  # noqa: T201
+    else:
+        console().print(table(None, ("plugin", "distribution", "brings", "error"), rows))
+    return 0
+
+
+def print_catalog(result: Mapping[str, Any], *, as_json: bool) -> None:
+    """The answer of ``catalog/list``."""
+    if as_json:
+        print(json.dumps(result, ensure_ascii=False, indent=2))  # noqa: T201
+        return
+    rows = []
+    for entry in result.get("engines") or []:
+        state = ((entry.get("_meta") or {}).get("x-gateway") or {}).get("open")
+        told = "" if state is None else "open" if state else "not open"
+        rows.append((str(entry["id"]), str(entry["server"]["name"]), _told(entry["capabilities"]), told))
+    console().print(table(None, ("engine", "server", "offers", "state"), rows))

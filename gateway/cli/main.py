@@ -1,0 +1,254 @@
+"""``rcp-gateway serve · stdio · query · check · plugins · catalog · add · demo``.
+
+Every error is one clear line on stderr: exit code 2 for usage and configuration, 1 for failure, never a traceback
+(``--debug`` shows it). Heavy imports happen inside the commands, so that ``--version`` is quick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gateway import __version__
+from gateway.errors import ConfigError, GatewayError, RcpError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from gateway.cli.client import Client
+    from gateway.config import GatewayConfig
+
+__all__ = ["main"]
+
+_DEFAULT = "gateway.yaml"
+
+_config = click.option(
+    "--config", "-c", "path", type=click.Path(path_type=Path), default=_DEFAULT, show_default=True,
+    help="gateway.yaml, or an rcp.json registry.",
+)  # fmt: skip
+_url = click.option("--url", help="Ask the gateway that runs there (http://127.0.0.1:8787/rcp) instead of opening one.")
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="rcp-gateway")
+@click.option("--debug", is_flag=True, help="Show tracebacks and log at debug level.")
+@click.pass_context
+def cli(context: click.Context, debug: bool) -> None:
+    """One Retrieval Context Protocol endpoint in front of many retrieval engines."""
+    context.obj = debug
+
+
+def _load(path: Path) -> GatewayConfig:
+    from gateway.config import load
+
+    return load(path)
+
+
+def _run(work: Coroutine[Any, Any, int | None]) -> int:
+    """Runs one command's coroutine on the fastest loop there is."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(work) or 0
+    return uvloop.run(work) or 0
+
+
+def _client(path: Path, url: str | None) -> AbstractAsyncContextManager[Client]:
+    from gateway.cli.client import here, remote
+
+    return remote(url) if url else here(_load(path))
+
+
+def _logging(level: str, format: Any = "text") -> None:
+    from gateway.telemetry.log import configure_logging
+
+    debug = bool(click.get_current_context().find_root().obj)
+    configure_logging("debug" if debug else level, format)
+
+
+@cli.command()
+@_config
+@click.option("--host", help="Listen on this address instead of the configured one.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Listen on this port instead; 0 picks a free one.")
+@click.option("--sessions", type=click.Choice(["stateless", "token", "peer"]), help="How HTTP clients hold sessions.")
+def serve(path: Path, host: str | None, port: int | None, sessions: str | None) -> int:
+    """Serve RCP over HTTP, with SSE, until SIGTERM or SIGINT."""
+    from gateway.cli.serve import serve_http
+
+    config = _load(path)
+    _logging(config.log.level, config.log.format)
+    return _run(serve_http(config, host=host, port=port, sessions=sessions))
+
+
+@cli.command()
+@_config
+def stdio(path: Path) -> int:
+    """Serve RCP over stdin and stdout until the end of the input."""
+    from gateway.cli.serve import serve_on_stdio
+
+    config = _load(path)
+    _logging(config.log.level, config.log.format)
+    return _run(serve_on_stdio(config))
+
+
+@cli.command()
+@click.argument("text")
+@_config
+@_url
+@_as_json
+@click.option("-k", type=int, default=10, show_default=True, help="How many hits.")
+@click.option("--mode", help="dense, sparse or hybrid.")
+@click.option("--filter", "filter_", metavar="JSON", help="An RCP filter tree.")
+@click.option("--engine", "engines", multiple=True, metavar="ID", help="Ask only this engine; may be repeated.")
+@click.option("--fusion", metavar="METHOD", help="rrf, weighted, convex or confidence.")
+def query(
+    text: str, path: Path, url: str | None, as_json: bool, k: int, mode: str | None, filter_: str | None,
+    engines: tuple[str, ...], fusion: str | None,
+) -> int:  # fmt: skip
+    """Ask one question and print the fused ranking."""
+    from gateway.cli.render import print_hits
+
+    params: dict[str, Any] = {"query": text, "k": k}
+    if mode:
+        params["mode"] = mode
+    if filter_ is not None:
+        params["filter"] = _json_option(filter_, "--filter")
+    if engines:
+        params["_meta"] = {"x-gateway": {"engines": list(engines)}}
+    if fusion:
+        params["fusion"] = {"method": fusion}
+    _logging("error")
+
+    async def work() -> None:
+        async with _client(path, url) as client:
+            result = await client.call("retrieve", params)
+        if as_json:
+            click.echo(json.dumps(result, ensure_ascii=False, indent=2))
+        else:
+            print_hits(result)
+
+    return _run(work())
+
+
+def _json_option(text: str, option: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"not JSON: {error}", param_hint=option) from error
+
+
+@cli.command()
+@_config
+@click.option("--open", "open_", is_flag=True, help="Open every engine too, and say what each offers.")
+@_as_json
+def check(path: Path, open_: bool, as_json: bool) -> int:
+    """Check a configuration without starting anything."""
+    from gateway.cli.check import run_check
+
+    _logging("error")
+    return run_check(_load(path), open_=open_, as_json=as_json, run=_run)
+
+
+@cli.command()
+@_as_json
+def plugins(as_json: bool) -> int:
+    """List the plugins that are installed and what each brings."""
+    from gateway.cli.check import run_plugins
+
+    _logging("error")
+    return run_plugins(as_json=as_json)
+
+
+@cli.command()
+@_config
+@_url
+@_as_json
+def catalog(path: Path, url: str | None, as_json: bool) -> int:
+    """List the engines behind a gateway and what they offer."""
+    from gateway.cli.check import print_catalog
+
+    _logging("error")
+
+    async def work() -> None:
+        async with _client(path, url) as client:
+            result = await client.call("catalog/list")
+        print_catalog(result, as_json=as_json)
+
+    return _run(work())
+
+
+@cli.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@_config
+@_url
+@click.option("--to", "targets", multiple=True, metavar="ENGINE", help="Add to this engine instead of `writes:`.")
+@click.option("--base", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="Ids are paths from here; by default the configuration's folder.")  # fmt: skip
+def add(paths: tuple[Path, ...], path: Path, url: str | None, targets: tuple[str, ...], base: Path | None) -> int:
+    """Split Markdown and text files into passages and add them to a writable engine."""
+    from gateway.cli.add import run_add
+
+    _logging("error")
+    if url and targets:
+        raise click.UsageError("--to names an engine of a configuration; a running gateway writes where it is told to")
+    config = None if url else _load(path)
+    return _run(run_add(paths, config, url=url, targets=targets, base=base))
+
+
+@cli.command()
+@_config
+@click.argument("question", required=False)
+def demo(path: Path, question: str | None) -> int:
+    """Fill the sample's engines, serve them on loopback, ask one question and show what each engine said."""
+    from gateway.cli.demo import run_demo
+
+    _logging("error")
+    return _run(run_demo(_load(path), question))
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The entry point of the ``rcp-gateway`` script."""
+    debug = "--debug" in (sys.argv[1:] if argv is None else argv)
+    try:
+        code = cli.main(args=argv, prog_name="rcp-gateway", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except click.Abort:
+        code = 130
+    except ConfigError as error:
+        _report(error, debug)
+        code = 2
+    except (GatewayError, OSError) as error:
+        _report(error, debug)
+        code = 1
+    except KeyboardInterrupt:
+        code = 130
+    except Exception as error:  # noqa: BLE001  # one of the five boundaries: a person gets a line, not a traceback
+        _report(RuntimeError(f"internal error ({type(error).__name__}); run again with --debug"), debug, error)
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _report(error: BaseException, debug: bool, cause: BaseException | None = None) -> None:
+    from gateway.cli.render import say
+
+    if debug:
+        import traceback
+
+        traceback.print_exception(cause or error)
+    lines = str(error).splitlines() or [type(error).__name__]
+    told = f" ({error.code})" if isinstance(error, RcpError) else ""
+    for line in lines:
+        say(f"rcp-gateway: {line}{told}")
+    engines = error.data.get("engines") if isinstance(error, RcpError) else None
+    if isinstance(engines, dict):
+        for id, one in engines.items():
+            say(f"  {id}: {one.get('message') if isinstance(one, dict) else one}")

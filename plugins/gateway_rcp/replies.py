@@ -1,0 +1,256 @@
+"""What an upstream answered, checked value by value: none of its claims is taken on trust (RCP section 15.1)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from gateway.errors import BackendUnavailable
+from gateway.model import Hit, IndexAddResult
+from gateway.protocol.peer import Answer
+from gateway.spi.codec import Raw, decode, mend, salvage
+from gateway.spi.engine import EmbedReply, EngineReply
+
+__all__ = ["deleted", "embeddings", "hits", "identifier", "ids", "scores"]
+
+_ABSENT = Raw(b"")
+_NOTES = 10
+_NOTE_LETTERS = 300
+_VERSION_LETTERS = 256
+_READ_APART = ("id", "score", "confidence")
+
+
+class _Retrieved(msgspec.Struct, rename="camel"):
+    hits: list[dict[str, Raw]]
+    index_version: Raw = _ABSENT
+    usage: Raw = _ABSENT
+    next_cursor: Raw = _ABSENT
+    meta: Raw = msgspec.field(default=_ABSENT, name="_meta")
+
+
+class _Loose(msgspec.Struct, rename="camel"):
+    """The same where not every hit is an object."""
+
+    hits: list[Raw]
+    index_version: Raw = _ABSENT
+    usage: Raw = _ABSENT
+    next_cursor: Raw = _ABSENT
+    meta: Raw = msgspec.field(default=_ABSENT, name="_meta")
+
+
+def hits(answer: Answer, *, k: int) -> EngineReply:
+    """The answer to a ``retrieve`` that asked for ``k`` hits.
+
+    Raises the upstream's error, or :class:`BackendUnavailable` for an answer without a list of hits.
+    """
+    raw = answer.object()
+    found: list[Hit] = []
+    bad = 0
+    reply, members = _retrieved(raw)
+    for one in members[:k]:
+        read = None if one is None else _hit(one)
+        if read is None:
+            bad += 1
+        else:
+            found.append(read)
+    notes = _notes(_plain(reply.usage))
+    if bad:
+        notes.append(f"{bad} hits without a usable id were dropped")
+    if len(members) > k:
+        notes.append(f"{len(members) - k} hits beyond the {k} asked for were dropped")
+    version = _plain(reply.index_version)
+    return EngineReply(
+        hits=found,
+        exhausted=len(members) < k and not _more(reply),
+        index_version=mend(version[:_VERSION_LETTERS]) if isinstance(version, str) else None,
+        notes=tuple(notes),
+    )
+
+
+def _retrieved(raw: Raw) -> tuple[_Retrieved | _Loose, Sequence[dict[str, Raw] | None]]:
+    try:
+        reply = decode(raw, _Retrieved)
+    except (ValueError, RecursionError):
+        return _loosely(raw)
+    return reply, reply.hits
+
+
+def _loosely(raw: Raw) -> tuple[_Loose, list[dict[str, Raw] | None]]:
+    try:
+        reply = decode(raw, _Loose)
+    except (ValueError, RecursionError) as error:
+        raise BackendUnavailable("the engine's answer holds no list of hits") from error
+    return reply, [_members(one) for one in reply.hits]
+
+
+def _members(raw: Raw) -> dict[str, Raw] | None:
+    try:
+        return decode(raw, dict[str, Raw])
+    except (ValueError, RecursionError):
+        return None
+
+
+def _hit(members: Mapping[str, Raw]) -> Hit | None:
+    id = identifier(_plain(members.get("id")))
+    if id is None:
+        return None
+    confidence = _finite(_plain(members.get("confidence")))
+    return Hit(
+        id,
+        _finite(_plain(members.get("score"))),
+        confidence if confidence is not None and 0 <= confidence <= 1 else None,
+        {name: raw for name, raw in members.items() if name not in _READ_APART and memoryview(raw) != b"null"},
+    )
+
+
+def identifier(value: Any) -> str | None:
+    """An id as the text that fusion keys on: 7 and 7.0 are ``"7"``; ``None`` for what is no id."""
+    match value:
+        case str():
+            return mend(value)
+        case bool():
+            return None
+        case int():
+            return str(value)
+        case float() if math.isfinite(value):
+            return str(int(value)) if value.is_integer() else repr(value)
+        case _:
+            return None
+
+
+def _more(reply: _Retrieved | _Loose) -> bool:
+    """A page that is not the last, or the answer of a gateway of whose engines some failed: a list cut short."""
+    cursor, meta = _plain(reply.next_cursor), _plain(reply.meta)
+    return (isinstance(cursor, str) and cursor != "") or (isinstance(meta, dict) and bool(meta.get("degraded")))
+
+
+def _notes(usage: Any) -> list[str]:
+    given = usage.get("notes") if isinstance(usage, dict) else None
+    if isinstance(given, str):
+        given = [given]
+    if not isinstance(given, list):
+        return []
+    sentences = [_sentence(item) for item in given if isinstance(item, str)]
+    return [sentence for sentence in sentences if sentence][:_NOTES]
+
+
+def _sentence(text: str) -> str:
+    cut = text[:_NOTE_LETTERS]
+    return "".join(letter if letter.isprintable() else " " for letter in cut).strip()
+
+
+def embeddings(answer: Answer, *, count: int) -> EmbedReply:
+    """One vector per input, of one dimension, finite; base64 of little-endian float32 is read too (section 7.3.1)."""
+    result = _result(answer)
+    given = result.get("vectors")
+    if not isinstance(given, list) or len(given) != count:
+        raise BackendUnavailable("the engine did not answer with one vector per input")
+    vectors = tuple(_vector(item) for item in given)
+    if len({len(vector) for vector in vectors}) > 1 or any(not vector for vector in vectors):
+        raise BackendUnavailable("the engine's vectors are not of one dimension")
+    return EmbedReply(vectors=vectors)
+
+
+def _vector(given: Any) -> tuple[float, ...]:
+    if isinstance(given, str):
+        try:
+            packed = base64.b64decode(given, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise BackendUnavailable("the engine's vector is not base64") from error
+        if len(packed) % 4:
+            raise BackendUnavailable("the engine's vector is cut short")
+        given = list(struct.unpack(f"<{len(packed) // 4}f", packed))
+    if not isinstance(given, list):
+        raise BackendUnavailable("the engine's vector is not a list of numbers")
+    numbers = [_finite(item) for item in given]
+    whole = tuple(number for number in numbers if number is not None)
+    if len(whole) != len(numbers):
+        raise BackendUnavailable("the engine's vector holds something that is not a finite number")
+    return whole
+
+
+def scores(answer: Answer, *, count: int) -> list[float | None]:
+    """A score per passage: ``scores``, else the ``results`` (or ``hits``, ``ranking``) of real peers (DECISIONS D4)."""
+    result = _result(answer)
+    found: list[float | None] = [None] * count
+    aligned = result.get("scores")
+    if isinstance(aligned, list):
+        for index, value in enumerate(aligned[:count]):
+            found[index] = _finite(value)
+    else:
+        listed = next(
+            (result[key] for key in ("results", "hits", "ranking") if isinstance(result.get(key), list)), None
+        )
+        if listed is None:
+            raise BackendUnavailable("the engine's answer holds no scores")
+        for item in listed:
+            _place(item, found)
+    if count and all(score is None for score in found):
+        raise BackendUnavailable("the engine gave no usable score")
+    return found
+
+
+def _place(item: Any, found: list[float | None]) -> None:
+    if not isinstance(item, dict):
+        return
+    index = item.get("index")
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(found) or found[index] is not None:
+        return
+    found[index] = _finite(item.get("score", item.get("relevance_score")))
+
+
+def ids(answer: Answer, *, given: Sequence[str | None]) -> IndexAddResult:
+    """The ids of added documents, in order; an upstream that does not name them all took ours, if we gave any."""
+    result = _result(answer)
+    listed = result.get("ids")
+    read = [identifier(item) for item in listed] if isinstance(listed, list) else []
+    if len(read) != len(given):
+        read = list(given)
+    if any(id is None for id in read):
+        raise BackendUnavailable("the engine did not name the documents it added", retryable=False)
+    chunks = result.get("chunks")
+    counted = chunks if isinstance(chunks, int) and not isinstance(chunks, bool) and chunks >= 0 else None
+    return IndexAddResult(ids=tuple(id for id in read if id is not None), chunks=counted)
+
+
+def deleted(answer: Answer) -> int:
+    """How many documents were there; 0 if the upstream does not say."""
+    value = _result(answer).get("deleted")
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+
+
+def _result(answer: Answer) -> dict[str, Any]:
+    value = _plain(answer.object())
+    if not isinstance(value, dict):
+        raise BackendUnavailable("the engine's answer cannot be read")
+    return value
+
+
+def _plain(raw: Raw | None) -> Any:
+    """Plain values of an encoded member, ``None`` if there is none. A number that overflows costs only itself."""
+    if raw is None or not memoryview(raw):
+        return None
+    try:
+        return decode(raw, Any)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return salvage(bytes(raw), allow_nan=True)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _finite(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,1 @@
+"""Embedded lexical engine on SQLite FTS5, which comes with Python."""
