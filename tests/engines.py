@@ -49,7 +49,7 @@ def hits(*given: str | tuple[Any, ...], **meta: Any) -> list[Hit]:
 
 @dataclass
 class Script:
-    """What one engine does. ``queries`` and ``calls`` record what reached it; ``cancelled`` is set by a cancellation."""
+    """What one engine does. ``queries`` and ``calls`` record what reached it; ``cancelled`` tells of a cancellation."""
 
     hits: Sequence[Hit] = ()
     capabilities: Mapping[str, Any] = field(default_factory=dict)

@@ -82,7 +82,7 @@ class Answer:
         """
         if self.error is not None:
             raise failure(self.error)
-        if memoryview(self.result)[:1] != b"{":
+        if bytes(memoryview(self.result)[:1]) != b"{":
             raise BackendUnavailable("the engine's answer is not a JSON object")
         return self.result
 

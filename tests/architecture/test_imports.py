@@ -99,7 +99,6 @@ def test_nothing_imports_the_command_line_or_the_test_kit(path: Path) -> None:
 LIBRARIES: dict[str, set[str]] = {
     "aiohttp": {"gateway/spi/http"},
     "httpx": {"gateway/spi/http"},
-    "starlette": {"gateway/transports"},
     "uvicorn": {"gateway/transports"},
     "orjson": {"gateway/_json.py"},
     "pluggy": {"gateway/plugins.py", "gateway/spi/hooks.py"},

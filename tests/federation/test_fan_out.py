@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -296,5 +297,5 @@ async def test_within_the_window_the_top_k_is_a_prefix_of_the_top_k_plus_one() -
     }
     async with gateway_of(scripts) as gateway:
         lists = [ids(await gateway.retrieve(k=k)) for k in range(1, 50)]
-    for shorter, longer in zip(lists, lists[1:], strict=False):
+    for shorter, longer in itertools.pairwise(lists):
         assert longer[: len(shorter)] == shorter

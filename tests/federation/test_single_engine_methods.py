@@ -21,8 +21,7 @@ EMBEDS = {"embed": {"dimension": 2, "identity": "length", "batchLimit": 4}}
 
 
 def embedder() -> Script:
-    script = Script(capabilities=EMBEDS)
-    return script
+    return Script(capabilities=EMBEDS)
 
 
 @obligation(181)

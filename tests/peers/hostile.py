@@ -13,7 +13,6 @@ import select
 import socket
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 HITS = [
     {"id": "a", "score": 3.0, "text": "alpha", "meta": {"lang": "en"}},
@@ -73,6 +72,8 @@ ERRORS = {
     "stringcode": {"code": "E_FAIL", "message": 7},
     "errortext": "it broke",
 }
+# What may stand beside another behaviour.
+MODIFIERS = {"already", "token", "forgets", "noise", "bom", "stderr", "ignoresshutdown"}
 STATUSES = {"http302": 302, "http401": 401, "http404": 404, "http429": 429, "http500": 500, "http503": 503}
 
 
@@ -155,7 +156,7 @@ class Peer:
             return [fault(id, ERRORS[name])]
         params = frame.get("params", {})
         token = params.get("_meta", {}).get("progressToken")
-        match sorted(self.does - {"already", "token", "forgets", "noise", "bom", "stderr"}):
+        match sorted(self.does - MODIFIERS):
             case ["hang"]:
                 return None
             case ["die"]:
@@ -271,6 +272,8 @@ def serve_stdio(peer):
 
 
 def serve_http(peer):  # noqa: C901
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # slow to import, and most runs are stdio
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 

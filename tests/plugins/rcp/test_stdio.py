@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from gateway.errors import BackendUnavailable
+from gateway.errors import BackendUnavailable, UpstreamError
 from gateway.spi.engine import EngineQuery
 from tests.obligations import obligation
 from tests.plugins.rcp.conftest import DEADLINE, HOSTILE, FakeCall
@@ -78,6 +78,28 @@ async def test_a_serial_child_gets_one_request_at_a_time(upstreams, reports):
         assert not reports.frames("ping")
         first.cancel()
         await second
+
+
+async def test_time_spent_waiting_for_a_serial_child_is_not_handed_on_as_time_left(upstreams, reports):
+    call = FakeCall(seconds=20.0)
+    async with upstreams.stdio("hang", serial=True) as engine:
+        first = asyncio.create_task(engine.retrieve(QUERY, FakeCall()))
+        await reports.frame("retrieve")
+        second = asyncio.create_task(engine.ping(call))
+        await asyncio.sleep(0)
+        call.seconds = 10.0
+        first.cancel()
+        await second
+    assert reports.frames("ping")[0]["params"]["_meta"]["deadlineMs"] < 10_000
+
+
+async def test_a_hanging_child_does_not_hold_up_closing(upstreams, reports):
+    async with asyncio.timeout(DEADLINE):
+        async with upstreams.stdio("hang,ignoresshutdown") as engine:
+            call = asyncio.create_task(engine.retrieve(QUERY, FakeCall()))
+            await reports.frame("retrieve")
+    with pytest.raises(BackendUnavailable):
+        await call
 
 
 @obligation(224)
@@ -207,8 +229,9 @@ async def test_a_command_is_an_argument_list_without_a_shell_and_without_our_env
 
 async def test_a_request_over_the_line_limit_is_not_written(upstreams, reports):
     async with upstreams.stdio("ok", max_line_bytes=4096) as engine:
-        with pytest.raises(BackendUnavailable, match="limit"):
+        with pytest.raises(UpstreamError) as caught:
             await engine.retrieve(EngineQuery(text="x" * 5000, k=3), FakeCall())
+        assert (caught.value.code, caught.value.retryable) == (-32013, False)
         assert len((await engine.retrieve(QUERY, FakeCall())).hits) == 3
 
 
