@@ -15,7 +15,18 @@ import msgspec
 from gateway.errors import ConfigError
 from gateway_qdrant.settings import Distance, FieldSettings, FieldType, QdrantConfig
 
-__all__ = ["Binding", "Collection", "Strict", "Vector", "bind", "check_vectors", "index_type", "key_of", "path_of"]
+__all__ = [
+    "Binding",
+    "Collection",
+    "Strict",
+    "Vector",
+    "bind",
+    "index_type",
+    "key_of",
+    "path_of",
+    "resolve",
+    "vector_of",
+]
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -198,22 +209,40 @@ def _discovered(
         yield name, FieldSettings(type=type_, path=None if simple else ".".join(path))
 
 
-def check_vectors(config: QdrantConfig, found: Collection) -> Vector | None:
-    """The dense vector in use. Raises ``ConfigError`` if the collection has no such vectors, naming those it has."""
+def resolve(config: QdrantConfig, found: Collection) -> QdrantConfig:
+    """The settings with the names of the vectors filled in.
+
+    Raises ``ConfigError`` if the collection has no such vectors, or several where none was named; it names those there
+    are.
+    """
+    vectors, replace = config.vectors, msgspec.structs.replace
+    dense, sparse = vectors.dense, vectors.sparse
+    return replace(
+        config,
+        vectors=replace(
+            vectors,
+            dense=dense and replace(dense, name=_name("dense", dense.name, found.dense)),
+            sparse=sparse and replace(sparse, name=_name("sparse", sparse.name, found.sparse)),
+        ),
+    )
+
+
+def _name(kind: str, wanted: str | None, there: Mapping[str, Any]) -> str:
+    if wanted is None and len(there) == 1:
+        return next(iter(there))
+    if wanted is not None and wanted in there:
+        return wanted
+    named = "" if wanted is None else f" {wanted!r}"
+    told = f"several {kind} vectors, and the settings name none" if there and not named else f"no {kind} vector{named}"
+    raise ConfigError(f"the collection has {told}; it has {_names(there)}", path=f"vectors.{kind}.name")
+
+
+def vector_of(config: QdrantConfig, found: Collection) -> Vector | None:
+    """The dense vector in use, after ``resolve``. Raises ``ConfigError`` if it is not what the settings say."""
     dense = config.vectors.dense
-    if config.vectors.sparse is not None and config.vectors.sparse.name not in found.sparse:
-        raise ConfigError(
-            f"the collection has no sparse vector {config.vectors.sparse.name!r}; it has {_names(found.sparse)}",
-            path="vectors.sparse.name",
-        )
     if dense is None:
         return None
-    vector = found.dense.get(dense.name)
-    if vector is None:
-        raise ConfigError(
-            f"the collection has no dense vector {dense.name!r}; it has {_names(found.dense)}",
-            path="vectors.dense.name",
-        )
+    vector = found.dense[dense.name or ""]
     if dense.dimension and dense.dimension != vector.size:
         raise ConfigError(
             f"the collection's vector {dense.name!r} has {vector.size} dimensions, not {dense.dimension}: "

@@ -22,8 +22,8 @@ from gateway.errors import (
     RcpError,
     UpstreamError,
 )
+from gateway.spi import EngineContext
 from gateway.spi.codec import loads
-from gateway.spi.engine import EngineContext
 from gateway_qdrant.collection import Collection, Vector, index_type, key_of
 from gateway_qdrant.settings import Distance, QdrantConfig, SparseSettings
 from gateway_qdrant.wire import Point
@@ -32,6 +32,7 @@ __all__ = ["EdgeWire", "bm25", "load_edge", "open_edge"]
 
 T = TypeVar("T")
 
+_DENSE, _SPARSE = "dense", "sparse"
 _CONFIG_FILE = "edge_config.json"
 _DISTANCES: Mapping[Distance, str] = {"cosine": "Cosine", "dot": "Dot", "euclid": "Euclid", "manhattan": "Manhattan"}
 _INDEXES = {
@@ -136,8 +137,12 @@ def _layout(edge: Any, config: QdrantConfig) -> Any:
         if not dense.dimension:
             raise ConfigError("is needed to create the embedded collection", path="vectors.dense.dimension")
         distance = getattr(edge.Distance, _DISTANCES[dense.distance or "cosine"])
-        vectors = {dense.name: edge.EdgeVectorParams(size=dense.dimension, distance=distance)}
-    weights = None if sparse is None else {sparse.name: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)}
+        vectors = {
+            _DENSE if dense.name is None else dense.name: edge.EdgeVectorParams(size=dense.dimension, distance=distance)
+        }
+    weights = (
+        None if sparse is None else {sparse.name or _SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)}
+    )
     return edge.EdgeConfig(vectors=vectors, sparse_vectors=weights)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gateway.errors import BackendUnavailable, ConfigError, RcpError, UpstreamError
-from gateway.spi.http import HttpClient, HttpResponse, raise_for_status
+from gateway.spi import HttpClient, HttpResponse, raise_for_status
 from gateway_qdrant.collection import Collection, Strict, Vector
 from gateway_qdrant.wire import Point
 

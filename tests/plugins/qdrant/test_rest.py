@@ -148,10 +148,14 @@ async def test_a_wrong_vector_name_lists_those_there_are(url: str, opened: Opene
     """R46."""
     two = {name: models.VectorParams(size=2, distance=models.Distance.COSINE) for name in ("text", "title")}
     async with collection(url, vectors=two) as (name, _):
-        with pytest.raises(ConfigError, match="no dense vector 'dense'; it has 'text', 'title'") as caught:
-            async with opened(config(url, name)):
-                pass
-        assert caught.value.path == "vectors.dense.name"
+        for given, told in (
+            ({"name": "body"}, "no dense vector 'body'"),
+            ({}, "several dense vectors, and the settings"),
+        ):
+            with pytest.raises(ConfigError, match=f"{told}.*; it has 'text', 'title'") as caught:
+                async with opened(config(url, name, VectorSettings(dense=DenseSettings(**given)))):
+                    pass
+            assert caught.value.path == "vectors.dense.name"
         with pytest.raises(ConfigError, match="no sparse vector 'bm25'; it has none"):
             async with opened(config(url, name, VectorSettings(sparse=SparseSettings(name="bm25")))):
                 pass
@@ -161,11 +165,11 @@ async def test_a_wrong_vector_name_lists_those_there_are(url: str, opened: Opene
 
 async def test_the_unnamed_vector_is_written_and_searched(url: str, opened: Opened, call: StubCall) -> None:
     async with collection(url, vectors=DENSE_PARAMS["dense"]) as (name, _):
-        async with opened(config(url, name, VectorSettings(dense=DenseSettings(name="")))) as engine:
+        async with opened(config(url, name)) as engine:  # the only one there is
             await engine.index_add(ANIMALS, call)
             reply = await engine.retrieve(asked(mode="dense", vector=(1.0, 0.0), include_vectors=True), call)
         with pytest.raises(ConfigError, match=r'it has "" \(unnamed\)'):
-            async with opened(config(url, name)):
+            async with opened(config(url, name, VectorSettings(dense=DenseSettings(name="dense")))):
                 pass
     assert ids(reply)[0] == "fox"
     assert reply.hits[0].members["vector"] == [1.0, 0.0]
