@@ -89,14 +89,16 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """One filterable field: its type, and its payload key as Qdrant writes it, ``None`` if nothing on it is pushed.
 
-    ``path`` is the way through the payload for a field that is not simply a key of the metadata. ``clean`` says that
-    no stored value can be read by Qdrant in another way than the filter language reads it.
+    ``index`` is the type of its payload index, ``None`` if it has none. ``path`` is the way through the payload for a
+    field that is not simply a key of the metadata. ``clean`` says that no stored value can be read by Qdrant in another
+    way than the filter language reads it.
     """
 
     type: FieldType
     key: str | None
     epoch_ms: bool = False
     clean: bool = False
+    index: str | None = None
     path: tuple[str, ...] | None = None
 
 
@@ -124,15 +126,15 @@ def _plain(key: str) -> str:
     return re.sub(r'"([A-Za-z0-9_-]+)"', r"\1", key)
 
 
-def index_type(type_: FieldType, *, epoch_ms: bool) -> str | None:
-    """The payload index that suits a field; ``None`` for full text, which needs none here, and what has no index."""
+def index_type(type_: FieldType, *, epoch_ms: bool) -> str:
+    """The payload index that suits a field. For text it is the one of keywords, which answers substrings too."""
     match type_:
         case "date":
             return "integer" if epoch_ms else "datetime"
         case "int":
             return "integer"
         case "text":
-            return None
+            return "keyword"
         case _:
             return type_
 
@@ -170,6 +172,7 @@ def bind(config: QdrantConfig, found: Collection) -> tuple[dict[str, Binding], l
             epoch_ms=settings.dates == "epoch_ms",
             # An integer index holds whole numbers only, which is what the filter language sees in an int field.
             clean=settings.clean or (settings.type == "int" and index == "integer"),
+            index=index if fits else None,
             path=None if path == _home(config, name) else path,
         )
     return bindings, warnings

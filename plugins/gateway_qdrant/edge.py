@@ -161,8 +161,10 @@ def _index(edge: Any, shard: Any, config: QdrantConfig) -> None:
         if key in there:
             shard.update(edge.UpdateOperation.delete_field_index(key))
         # Booleans are read as integers by this engine; nothing is pushed for them, so nothing is indexed.
-        if wanted is not None and wanted != "bool":
+        if wanted != "bool":
             schema = getattr(edge.PayloadSchemaType, _INDEXES[wanted])
+            if field.type == "text":
+                schema = edge.KeywordIndexParams(prefix=True)  # from whose keys substrings are answered
             shard.update(edge.UpdateOperation.create_field_index(key, schema))
 
 

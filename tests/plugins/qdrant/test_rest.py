@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from qdrant_client import models
+from starlette.responses import Response
 
 from gateway.errors import CallerError, ConfigError
-from gateway.filters import FieldType, Pushdown, parse
+from gateway.filters import FieldType, Pushdown, holds, parse
 from gateway.model import Document, FusionOptions, MmrOptions, RecencyOptions, meta_of, text_of_hit
 from gateway.secret import Secret
 from gateway.spi.engine import Engine, EngineReply
@@ -398,6 +399,39 @@ async def test_substrings_are_pushed_to_servers_that_know_them(
                 half = pushed(engine, {"field": "body", "op": "contains", "value": "50% off*"}, body=FieldType.TEXT)
     assert half.exact is native
     assert half.native == ({"key": "meta.body", "match": {"substring": "50% off*"}} if native else None)
+
+
+async def test_a_server_whose_version_is_kept_back_is_used_without_what_is_new(
+    server: QdrantServer, opened: Opened
+) -> None:
+    server.root = Response(status_code=404)
+    async with collection(server.url, vectors=DENSE_PARAMS) as (name, _):
+        async with opened(config(server.url, name, fields={"body": "text"})) as engine:
+            half = pushed(engine, {"field": "body", "op": "contains", "value": "a"}, body=FieldType.TEXT)
+    assert half.native is None
+
+
+async def test_a_filter_as_deep_as_the_protocol_allows_arrives(
+    url: str, opened: Opened, tmp_path: Path, call: StubCall
+) -> None:
+    leaf = {"field": "n", "op": "eq", "value": 1}
+    wire: dict[str, Any] = leaf
+    for level in range(32):
+        wire = {"or" if level % 2 else "and": [wire, {"field": "n", "op": "ne", "value": level}]}
+    vectors = VectorSettings(dense=DenseSettings(dimension=2))
+    metas = [{"n": n} for n in range(40)]
+    async with collection(url, vectors=DENSE_PARAMS) as (name, _):
+        remote = config(url, name, vectors, fields={"n": "int"})
+        local = QdrantConfig(path=tmp_path / "s", embedder="e", vectors=vectors, fields={"n": "int"})
+        for settings in (remote, local):
+            async with opened(settings) as engine:
+                await engine.index_add(documents(metas), call)
+                tree = parse(wire, {"n": FieldType.INT})
+                assert tree is not None
+                half = engine.push_down(tree)
+                reply = await engine.retrieve(asked(mode="dense", vector=(1.0, 0.0), k=50, filter=half.native), call)
+                assert half.exact
+                assert sorted(ids(reply)) == sorted(f"d{n}" for n, meta in enumerate(metas) if holds(tree, meta))
 
 
 async def test_ne_and_not_eq_select_documents_without_the_field(url: str, opened: Opened, call: StubCall) -> None:
