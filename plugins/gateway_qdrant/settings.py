@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -173,7 +173,7 @@ class QdrantConfig(EngineConfig, frozen=True, kw_only=True):
     vectors: VectorSettings = VectorSettings()
     default_mode: Mode | None = None
     hybrid: HybridSettings = HybridSettings()
-    fields: Mapping[str, FieldType | FieldSettings] = {}
+    fields: Mapping[str, str | FieldSettings] = {}
     payload: PayloadSettings = PayloadSettings()
     search: SearchSettings = SearchSettings()
     native: tuple[Literal["mmr", "recency"], ...] = ()
@@ -199,6 +199,9 @@ class QdrantConfig(EngineConfig, frozen=True, kw_only=True):
             raise ConfigError(f"must be one of {', '.join(modes_of(self))}", path="default_mode")
         if "mmr" in self.native and modes_of(self) != ("dense",):
             raise ConfigError("mmr works on dense search alone: leave the sparse vector out", path="native")
+        for name, declared in self.fields.items():
+            if isinstance(declared, str) and declared not in get_args(FieldType):
+                raise ConfigError(f"must be one of {', '.join(get_args(FieldType))}", path=f"fields.{name}")
         if self.max_k < 1:
             raise ConfigError("must be at least 1", path="max_k")
         if not 1 <= self.batch <= 1_000:
@@ -212,7 +215,7 @@ class QdrantConfig(EngineConfig, frozen=True, kw_only=True):
     def field(self, name: str) -> FieldSettings | None:
         """The declared field, in its long form."""
         declared = self.fields.get(name)
-        return FieldSettings(type=declared) if isinstance(declared, str) else declared
+        return FieldSettings(type=declared) if isinstance(declared, str) else declared  # type: ignore[arg-type]
 
 
 def modes_of(config: QdrantConfig) -> tuple[Mode, ...]:

@@ -198,6 +198,7 @@ async def test_a_write_that_fails_half_way_can_be_repeated(
         ({"path": "p", "vectors": VectorSettings()}, "vectors", "dense, sparse or both"),
         ({"path": "p", "embedder": None}, "embedder", "engine that embeds"),
         ({"path": "p", "default_mode": "sparse"}, "default_mode", "one of dense"),
+        ({"path": "p", "fields": {"lang": "keywrd"}}, "fields.lang", "one of keyword, text"),
         ({"path": "p", "max_k": 0}, "max_k", "at least 1"),
         ({"path": "p", "batch": 0}, "batch", "lie in"),
     ],
