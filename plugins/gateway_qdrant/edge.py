@@ -87,38 +87,50 @@ async def open_edge(config: QdrantConfig, context: EngineContext) -> AsyncIterat
             raise
 
 
-def _closed(shard: Any) -> None:
+def _guarded(function: Callable[[], T], told: Callable[[BaseException], Exception] | None = None) -> T:
+    """Calls the engine, whose only exceptions are bare ``Exception`` and, for a panic, one that is not even that."""
     try:
-        shard.flush()
-        shard.close()
-    except Exception as error:  # noqa: BLE001  # the engine knows no other; closed already is as good
-        if "not initialized" not in str(error):
-            raise _classified(error) from None
+        return function()
+    except (GatewayError, OSError):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise (told or _classified)(error) from None
+
+
+def _closed(shard: Any) -> None:
+    """Puts everything on disk and frees the folder, which must happen even if the first does not work."""
+    try:
+        _guarded(shard.flush)
+    except BackendUnavailable as error:
+        if "not initialized" not in error.detail:  # closed already is as good
+            raise
+    finally:
+        _guarded(shard.close)
 
 
 def _opened(edge: Any, path: Path, config: QdrantConfig) -> Any:
-    try:
+    def shard_there() -> Any:
         if (path / _CONFIG_FILE).exists():
-            shard = edge.EdgeShard.load(str(path))
-        else:
-            path.mkdir(parents=True, exist_ok=True)
-            shard = edge.EdgeShard.create(str(path), _layout(edge, config))
-    except GatewayError:
-        raise
+            return edge.EdgeShard.load(str(path))
+        path.mkdir(parents=True, exist_ok=True)
+        return edge.EdgeShard.create(str(path), _layout(edge, config))
+
+    try:
+        shard = _guarded(shard_there, lambda error: _not_opened(error, path))
     except OSError as error:
         raise ConfigError(f"{path} cannot be used as a folder: {error.strerror}", path="path") from None
-    except Exception as error:  # noqa: BLE001  # the engine knows no other
-        raise _not_opened(error, path) from None
     try:
         if config.manage_indexes:
-            _index(edge, shard, config)
-    except Exception as error:  # noqa: BLE001  # as above; the folder must be free again
+            _guarded(lambda: _index(edge, shard, config))
+    except BaseException:
         _closed(shard)
-        raise _classified(error) from None
+        raise
     return shard
 
 
-def _not_opened(error: Exception, path: Path) -> Exception:
+def _not_opened(error: BaseException, path: Path) -> Exception:
     text = str(error)
     if "WouldBlock" in text:
         fault = BackendUnavailable(
@@ -173,7 +185,7 @@ def _index_name(data_type: Any) -> str:
     return next((ours for ours, theirs in _INDEXES.items() if theirs == name), name)
 
 
-def _classified(error: Exception) -> RcpError:
+def _classified(error: BaseException) -> RcpError:
     """The engine's fault by the beginning of its message, which is fixed text; what follows may hold a query."""
     text = str(error)
     fault: RcpError
@@ -186,7 +198,7 @@ def _classified(error: Exception) -> RcpError:
         fault = UpstreamError("the collection has no vector of the configured name: correct vectors in the settings")
     elif "not initialized" in text:
         fault = BackendUnavailable("the embedded collection is closed")
-    elif text.startswith("Service runtime error"):
+    elif text.startswith("Service runtime error") or not isinstance(error, Exception):
         fault = BackendUnavailable("the embedded Qdrant engine failed")
     else:
         fault = UpstreamError("the embedded Qdrant engine refused the request")
@@ -235,15 +247,7 @@ class EdgeWire:
         await self._run(lambda: self._shard.info())
 
     async def _run(self, function: Callable[[], T]) -> T:
-        def guarded() -> T:
-            try:
-                return function()
-            except GatewayError:
-                raise
-            except Exception as error:  # noqa: BLE001  # the engine knows no other
-                raise _classified(error) from None
-
-        return await self._context.run_blocking(guarded)
+        return await self._context.run_blocking(lambda: _guarded(function))
 
     def _described(self) -> Collection:
         """The vectors are not told by the engine itself, only by the file it keeps beside the data."""

@@ -542,3 +542,44 @@ async def test_text_can_be_left_out(opened: Opened, tmp_path: Path, call: StubCa
     assert [text_of_hit(hit) for hit in reply.hits] == [None] * 3
     assert not reply.notes
     assert meta_of(reply.hits[0]) == {"n": 1, "lang": "en"}
+
+
+async def test_a_damaged_folder_is_a_clear_error_and_never_more_than_that(
+    opened: Opened, tmp_path: Path, call: StubCall
+) -> None:
+    """The engine panics over some damage, with an exception that ``except Exception`` does not see."""
+    settings = config(tmp_path, DENSE)
+    async with opened(settings) as engine:
+        await engine.index_add(documents([{}, {}]), call)
+    (status,) = (tmp_path / "store").glob("segments/*/vector_storage-dense/deleted/status.dat")
+    for damaged in (status, tmp_path / "store" / "edge_config.json"):
+        damaged.write_bytes(b"")
+        with pytest.raises(ConfigError, match="cannot be opened") as caught:
+            async with opened(settings):
+                pass
+        assert caught.value.path == "path"
+
+
+async def test_a_panic_during_a_call_costs_that_call_only(
+    opened: Opened, tmp_path: Path, call: StubCall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PanicException(BaseException):
+        """As the engine's binding names it."""
+
+    def panicking(*_: Any) -> None:
+        raise PanicException("index out of bounds")
+
+    async with opened(config(tmp_path, DENSE)) as engine:
+        await engine.index_add(documents([{}]), call)
+        with monkeypatch.context() as patched:
+            patched.setattr("gateway_qdrant.convert.query_request", panicking)
+            with pytest.raises(BackendUnavailable, match="engine failed"):
+                await engine.retrieve(asked(mode="dense", vector=(1.0, 0.0)), call)
+        assert ids(await engine.retrieve(asked(mode="dense", vector=(1.0, 0.0)), call)) == ["d0"]
+
+
+async def test_a_path_that_is_a_file_is_a_configuration_error(opened: Opened, tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("not a folder")
+    with pytest.raises(ConfigError, match="cannot be used as a folder"):
+        async with opened(config(tmp_path, DENSE)):
+            pass
