@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from gateway.errors import ConfigError, RcpError, UpstreamError, option_unsupported
 from gateway.filters import Filter, Op, Pushdown
 from gateway.model import (
@@ -250,9 +252,10 @@ class PineconeKind(EngineKind[PineconeConfig]):
     @asynccontextmanager
     async def open(self, config: PineconeConfig, context: EngineContext) -> AsyncIterator[Engine]:
         async with open_client(config, context) as client:
-            _check(config, await client.ask(_stats, _OPEN_TIMEOUT), context)
-            partial = config.return_fields is not None
-            yield _PartialEngine(config, client) if partial else PineconeEngine(config, client)
+            found = await client.ask(_stats, _OPEN_TIMEOUT)
+            _check(config, found, context)
+            seen = msgspec.structs.replace(config, dimension=found.dimension or config.dimension)
+            yield (PineconeEngine if config.return_fields is None else _PartialEngine)(seen, client)
 
 
 async def _stats(index: AsyncIndex, timeout: float) -> Any:

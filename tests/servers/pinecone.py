@@ -347,6 +347,8 @@ class Index:
 
     def delete(self, body: dict[str, Any]) -> Any:
         space = self._space(body.get("namespace"))
+        if body.get("deleteAll"):
+            space.clear()
         for id in body.get("ids") or []:
             space.pop(id, None)
         return {}
