@@ -199,11 +199,10 @@ class WeaviateEngine(Engine):
 
     async def ping(self, call: Call) -> None:
         try:
-            ready = await self._client.is_ready()
+            # Not `is_ready`, which prints what went wrong: on stdio that is where the protocol goes.
+            await self._client.get_meta()
         except self._sdk.errors as error:
             raise fault(error) from error
-        if not ready:
-            raise BackendUnavailable("the engine is not ready")
 
 
 class WeaviateKind(EngineKind[WeaviateConfig]):

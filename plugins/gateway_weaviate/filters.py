@@ -150,7 +150,7 @@ class WeaviateFilters(FilterCompiler[Native]):
     def _field(self, c: Condition) -> Property | None:
         """The property, if conditions on it may be pushed: declared with this type, and stored as it."""
         field = self._collection.properties.get(c.field)
-        if field is None or not field.pushable or field.type is not c.type or field.type is FieldType.GEO:
+        if field is None or not field.pushable or field.type != c.type or field.type == FieldType.GEO:
             return None
         return field
 
@@ -241,7 +241,7 @@ class WeaviateFilters(FilterCompiler[Native]):
 
 
 def _is_substring(c: Condition) -> bool:
-    return c.op is Op.CONTAINS and c.type is FieldType.TEXT
+    return c.op is Op.CONTAINS and c.type == FieldType.TEXT
 
 
 def _is_text(value: str) -> bool:

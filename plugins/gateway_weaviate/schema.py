@@ -22,10 +22,11 @@ _TYPES: Mapping[str, FieldType] = {
     "geoCoordinates": FieldType.GEO,
 }
 _TOKENIZERS = frozenset({"word", "lowercase", "whitespace", "field"})
-_ENGLISH = frozenset(
+_ENGLISH_WORDS = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
-    "to was will with".split()  # noqa: SIM905  # a list of 33 strings is no easier to read
+    "to was will with"
 )
+_ENGLISH = frozenset(_ENGLISH_WORDS.split())
 """The preset ``en``. A removal from it is not believed (weaviate#7214): to take a word for a stopword costs a push,
 to take a stopword for a word costs an error."""
 
@@ -143,7 +144,7 @@ def bind(properties: list[Property], config: WeaviateConfig) -> tuple[dict[str, 
 def _fits(declared: FieldType, base: str) -> bool:
     if base == "text":
         return declared in (FieldType.KEYWORD, FieldType.TEXT)
-    return _TYPES.get(base) is declared
+    return _TYPES.get(base) == declared
 
 
 def _property(found: Any, config: WeaviateConfig) -> Property:

@@ -74,7 +74,9 @@ def test_a_module_imports_only_what_lies_below_it(path: Path) -> None:
     assert own in ALLOWED, f"{own} is a new room: say in this table what it may import"
     for line, name in gateway_imports(path):
         top = name.split(".")[0]
-        fits = top == own or top in ALLOWED[own] or any(name == one or name.startswith(one + ".") for one in ALLOWED[own])
+        fits = (
+            top == own or top in ALLOWED[own] or any(name == one or name.startswith(one + ".") for one in ALLOWED[own])
+        )
         assert fits or name in ("", "__version__"), f"{path}:{line}: {own} must not import gateway.{name}"
 
 
