@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 from urllib.parse import urlsplit
@@ -17,6 +18,8 @@ __all__ = ["Endpoint", "WeaviateConfig", "endpoint"]
 
 _GRPC_PORT = 50051
 _PORTS = {"http": 80, "https": 443}
+_COLLECTION = re.compile(r"[A-Za-z][_0-9A-Za-z]{0,255}")
+_TENANT = re.compile(r"[-_0-9A-Za-z]{1,64}")
 MAX_RESULTS = 10_000
 """``QUERY_MAXIMUM_RESULTS`` of a Weaviate that nobody has changed."""
 
@@ -79,27 +82,33 @@ class WeaviateConfig(EngineConfig, frozen=True, kw_only=True):
         rest, grpc = self.rest, self.remote  # both are read here so that their faults are found here
         if rest == grpc:
             raise ConfigError("must be another address than the REST one", path="grpc")
-        if not self.collection:
-            raise ConfigError("must name a collection", path="collection")
-        if self.modes is not None and not self.modes:
-            raise ConfigError("must not be empty", path="modes")
-        if self.modes is not None and self.default_mode is not None and self.default_mode not in self.modes:
-            raise ConfigError(f"must be one of {', '.join(self.modes)}", path="default_mode")
-        for name in ("vector", "tenant", "embedder"):
+        # Both become part of an address, and the client does not escape them.
+        if not _COLLECTION.fullmatch(self.collection):
+            raise ConfigError("must be a name: a letter, then letters, digits and _", path="collection")
+        if self.tenant is not None and not _TENANT.fullmatch(self.tenant):
+            raise ConfigError("must be a name: letters, digits, _ and -", path="tenant")
+        self._check_search()
+        for name in ("vector", "embedder"):
             if getattr(self, name) == "":
                 raise ConfigError("must not be empty; leave it out instead", path=name)
-        if not 0 <= self.alpha <= 1:
-            raise ConfigError("must lie in [0, 1]", path="alpha")
-        if self.dimension < 0:
-            raise ConfigError("must not be negative", path="dimension")
         if not self.text_fields or not all(self.text_fields):
             raise ConfigError("needs at least one property", path="text_fields")
         if not self.id_field or self.id_field in self.text_fields:
             raise ConfigError("must be a property of its own", path="id_field")
-        if not 1 <= self.max_k <= MAX_RESULTS:
-            raise ConfigError(f"must lie in [1, {MAX_RESULTS}]", path="max_k")
         if not 1 <= self.batch <= 1_000:
             raise ConfigError("must lie in [1, 1000]", path="batch")
+
+    def _check_search(self) -> None:
+        if self.modes is not None and not self.modes:
+            raise ConfigError("must not be empty", path="modes")
+        if self.modes is not None and self.default_mode is not None and self.default_mode not in self.modes:
+            raise ConfigError(f"must be one of {', '.join(self.modes)}", path="default_mode")
+        if not 0 <= self.alpha <= 1:
+            raise ConfigError("must lie in [0, 1]", path="alpha")
+        if self.dimension < 0:
+            raise ConfigError("must not be negative", path="dimension")
+        if not 1 <= self.max_k <= MAX_RESULTS:
+            raise ConfigError(f"must lie in [1, {MAX_RESULTS}]", path="max_k")
 
     @property
     def rest(self) -> Endpoint:

@@ -214,7 +214,10 @@ class WeaviateServer(weaviate_pb2_grpc.WeaviateServicer):  # type: ignore[misc]
         if path == ".well-known/ready":
             return web.Response(status=200)
         if kind == "schema":
-            name = path.removeprefix("schema/")
+            name, _, tenant = path.removeprefix("schema/").partition("/tenants/")
+            if tenant:
+                there = tenant in (self.collections[name].tenants or ())
+                return web.json_response({"name": tenant}, status=200 if there else 404)
             if name in self.collections:
                 return web.json_response(self.schema(self.collections[name]))
             return web.json_response({"error": [{"message": "class not found"}]}, status=404)

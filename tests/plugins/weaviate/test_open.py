@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +260,9 @@ def test_settings_are_read_in_either_spelling(tmp_path: Path) -> None:
         ({"http": {"host": "h", "port": 0}}, "with.http.port"),
         ({"url": "http://w", "max_k": 10_001}, "with.max_k"),
         ({"url": "http://w", "alpha": 1.5}, "with.alpha"),
+        ({"url": "http://w", "collection": "Doc/../x"}, "with.collection"),
+        ({"url": "http://w", "tenant": "a/b"}, "with.tenant"),
+        ({"url": "http://w", "tenant": ""}, "with.tenant"),
         ({"url": "http://w", "api_key": "plain"}, "with.api_key"),
         ({"url": "http://w", "tennant": "a"}, "with.tennant"),
         ({"url": "http://w", "id_field": "text"}, "with.id_field"),
@@ -279,3 +284,21 @@ def test_what_is_offered_before_opening_needs_no_client_and_no_network() -> None
     assert kind.offers(full).index is not None
     assert kind.embedders(full) == ("e",)
     assert kind.requires(full) == ("weaviate",)
+
+
+def test_the_plugin_is_found_and_does_not_import_the_client() -> None:
+    """Importing the client takes more than a second; a gateway that has no such engine must not pay for it."""
+    code = (
+        "import sys; from gateway_weaviate.plugin import gateway_engine_kinds; "
+        "print([kind.name for kind in gateway_engine_kinds()], 'weaviate' in sys.modules, 'grpc' in sys.modules)"
+    )
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": f"{root}:{root / 'plugins'}"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert done.stdout.strip() == "['weaviate'] False False"
