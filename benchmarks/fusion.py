@@ -79,16 +79,18 @@ def main() -> None:
         ours = rankings(given)
         strategy = Rrf()
         documents = len(fuse(ours, strategy)[0])
-        all_of_it, window, theirs = medians(
+        all_of_it, window, few, theirs = medians(
             rounds,
             lambda ours=ours, strategy=strategy: fuse(ours, strategy),
             lambda ours=ours, strategy=strategy: fuse(ours, strategy, limit=50),
+            lambda ours=ours, strategy=strategy: fuse(ours, strategy, limit=10),
             lambda given=given: rcp.rrf_fuse(given),
         )
         print(
             f"{documents:4} documents, texts {'equal' if same_text else 'differ'}: rcp {theirs:6.0f}"
             f"   fuse {all_of_it:6.0f} = {all_of_it / theirs:.2f}"
             f"   fuse(limit=50) {window:6.0f} = {window / theirs:.2f}"
+            f"   fuse(limit=10) {few:6.0f} = {few / theirs:.2f}"
         )
 
 

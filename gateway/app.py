@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from gateway import __version__
-from gateway.config import FAULT, EngineSettings, GatewayConfig, Walker, nearest
-from gateway.errors import ConfigError, ConfigErrors
+from gateway.config import FAULT, EngineSettings, FusionSettings, GatewayConfig, Walker, load, located, nearest
+from gateway.errors import ConfigError
 from gateway.federation.capability import Offer
 from gateway.federation.context import HostContext
 from gateway.federation.fleet import EngineSpec, Fleet, MemberSettings
@@ -21,33 +23,62 @@ from gateway.protocol.dispatch import Dispatcher, Limits
 from gateway.service import Service
 from gateway.spi.http import HttpSettings
 
-__all__ = ["CONFORMANCE", "Gateway", "engine_specs", "open_gateway"]
+__all__ = ["CONFORMANCE", "Gateway", "engine_specs", "open_gateway", "read_config"]
 
 CONFORMANCE = "L1"
+
+
+def read_config(path: Path, plugins: Plugins) -> GatewayConfig:
+    """Loads a configuration, and with it checks every engine's own settings, so that all faults come at once.
+
+    Raises :class:`~gateway.errors.ConfigErrors`.
+    """
+
+    def check(walker: Walker, raw: Mapping[str, Any]) -> None:
+        engines = raw.get("engines")
+        for index, engine in enumerate(engines if isinstance(engines, list) else ()):
+            if isinstance(engine, Mapping) and isinstance(engine.get("kind"), str):
+                _own_settings(walker, plugins, engine["kind"], engine.get("with"), f"engines[{index}]")
+        fusion = raw.get("fusion")
+        if isinstance(fusion, Mapping) and isinstance(fusion.get("method"), str):
+            _check_method(walker, plugins, fusion["method"])
+
+    return load(path, check=check)
+
+
+def _own_settings(walker: Walker, plugins: Plugins, name: str, value: Any, path: str) -> Any:
+    """An engine's kind and its settings read by it, or ``FAULT``."""
+    try:
+        kind = plugins.kind(name, path=f"{path}.kind")
+    except ConfigError as error:
+        walker.errors.append(error)
+        return FAULT
+    own = walker.struct(kind.config, value, f"{path}.with")
+    return FAULT if own is FAULT else (kind, own)
 
 
 def engine_specs(config: GatewayConfig, plugins: Plugins) -> list[EngineSpec]:
     """Decodes every engine's own settings with its kind. Raises ``ConfigErrors`` with all faults; does no I/O."""
     walker = Walker(config.base_dir)
     specs: list[EngineSpec] = []
+    known = [engine.id for engine in config.engines]
     for index, settings in enumerate(config.engines):
         path = f"engines[{index}]"
-        try:
-            kind = plugins.kind(settings.kind, path=f"{path}.kind")
-        except ConfigError as error:
-            walker.errors.append(error)
+        decoded = _own_settings(walker, plugins, settings.kind, settings.settings, path)
+        if decoded is FAULT:
             continue
-        own = walker.struct(kind.config, settings.settings, f"{path}.with")
-        if own is FAULT:
-            continue
-        known = {engine.id for engine in config.engines}
+        kind, own = decoded
         for embedder in kind.embedders(own):
             if embedder not in known:
-                walker.fault(f"{path}.with", f"there is no engine {embedder!r} to take vectors from")
+                told = f"there is no engine {embedder!r}{nearest(embedder, known)} to take vectors from"
+                walker.fault(f"{path}.with", told)
         specs.append(EngineSpec(_member(settings), kind, own, _context(settings, config)))
     walker.errors.extend(_targets(config, specs))
+    if len(specs) == len(config.engines):
+        walker.errors.extend(_corpora(specs))
+    _check_method(walker, plugins, config.fusion.method)
     if walker.errors:
-        raise ConfigErrors(walker.errors)
+        raise located(walker.errors, config.source, config.lines)
     return specs
 
 
@@ -88,6 +119,20 @@ def _targets(config: GatewayConfig, specs: Sequence[EngineSpec]) -> Iterator[Con
             yield ConfigError(f"engine {target!r} (kind {spec.kind.name}) cannot serve that", path=key)
 
 
+def _corpora(specs: Sequence[EngineSpec]) -> Iterator[ConfigError]:
+    """Once one engine names a corpus, every engine that is asked for hits must."""
+    asked = {
+        index: spec.settings.corpus
+        for index, spec in enumerate(specs)
+        if spec.settings.weight > 0 and spec.kind.offers(spec.config).retrieve is not None
+    }
+    if any(corpus is not None for corpus in asked.values()):
+        for index, corpus in asked.items():
+            if corpus is None:
+                message = "once one engine names a corpus, all must: otherwise ids of unrelated documents could meet"
+                yield ConfigError(message, path=f"engines[{index}].corpus")
+
+
 @dataclass(frozen=True, slots=True)
 class Gateway:
     """A running gateway: hand :attr:`dispatcher` to a transport, or call :attr:`service` in process."""
@@ -107,7 +152,7 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
     """
     plugins = plugins or load_plugins()
     specs = engine_specs(config, plugins)
-    strategies = _strategies(config, plugins)
+    strategies = _strategies(config.fusion, plugins)
     limits = config.limits
     offer = Offer(limits.max_k, config.writes, config.embed, tuple(strategies))
     # Federation paths need a name nobody else has: one that is not configured must at least be unique.
@@ -140,11 +185,13 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
             await dispatcher.close()
 
 
-def _strategies(config: GatewayConfig, plugins: Plugins) -> dict[str, Strategy]:
+def _strategies(fusion: FusionSettings, plugins: Plugins) -> dict[str, Strategy]:
     """Every way of fusing there is, by name, with the configuration's constants."""
-    built_in: list[Strategy] = [Rrf(config.fusion.k), Weighted(), Convex(alpha=config.fusion.alpha), Confidence()]
-    strategies = {strategy.name: strategy for strategy in built_in} | plugins.strategies
-    if config.fusion.method not in strategies:
-        told = f"must be one of {', '.join(strategies)}{nearest(config.fusion.method, strategies)}"
-        raise ConfigErrors([ConfigError(told, path="fusion.method")])
-    return strategies
+    built_in: list[Strategy] = [Rrf(fusion.k), Weighted(), Convex(alpha=fusion.alpha), Confidence()]
+    return {strategy.name: strategy for strategy in built_in} | plugins.strategies
+
+
+def _check_method(walker: Walker, plugins: Plugins, method: str) -> None:
+    methods = _strategies(FusionSettings(), plugins)
+    if method not in methods:
+        walker.fault("fusion.method", f"must be one of {', '.join(methods)}{nearest(method, methods)}")

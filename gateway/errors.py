@@ -79,16 +79,26 @@ class GatewayError(Exception):
 class ConfigError(GatewayError):
     """One fault in the configuration.
 
-    ``path`` is where it stands (``engines[2].with.url``), ``""`` for the file as a whole.
+    ``path`` is where it stands (``engines[2].with.url``), ``""`` for the file as a whole. ``source`` and ``line`` say
+    in which file and on which line, once that is known.
     """
 
     def __init__(self, message: str, *, path: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.path = path
+        self.source = ""
+        self.line: int | None = None
+
+    @property
+    def place(self) -> str:
+        """``gateway.yaml:12``, ``gateway.yaml``, ``line 12`` or nothing."""
+        if self.line is None:
+            return self.source
+        return f"{self.source}:{self.line}" if self.source else f"line {self.line}"
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.message}" if self.path else self.message
+        return ": ".join(part for part in (self.place, self.path, self.message) if part)
 
 
 class ConfigErrors(ConfigError):
@@ -97,6 +107,9 @@ class ConfigErrors(ConfigError):
     def __init__(self, errors: Sequence[ConfigError]) -> None:
         super().__init__("\n".join(str(error) for error in errors))
         self.errors = tuple(errors)
+
+    def __str__(self) -> str:
+        return "\n".join(str(error) for error in self.errors)
 
 
 class PluginError(ConfigError):

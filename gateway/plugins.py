@@ -7,8 +7,9 @@ uses a kind that is then missing: the error names the distributions that did not
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -22,6 +23,8 @@ from gateway.spi.hooks import ENTRY_POINT_GROUP, Hooks
 
 __all__ = ["Plugin", "Plugins", "load_plugins"]
 
+_ERROR_LIMIT = 300
+
 logger = logging.getLogger("gateway.plugins")
 
 
@@ -34,6 +37,8 @@ class Plugin:
     version: str
     kinds: tuple[str, ...] = ()
     strategies: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    """What it brought and another plugin brought as well."""
     error: str | None = None
 
 
@@ -49,49 +54,84 @@ class Plugins:
         """The kind of that name. Raises :class:`~gateway.errors.PluginError` saying what there is and what failed."""
         if name in self.kinds:
             return self.kinds[name]
+        rivals = [plugin.distribution for plugin in self.found if name in plugin.refused]
+        if rivals:
+            told = f"the engine kind {name!r} is brought by {' and by '.join(rivals)}; uninstall all but one"
+            raise PluginError(told, path=path)
+        close = nearest(name, self.kinds)
+        told = f"there is no engine kind {name!r}{close} (known: {', '.join(sorted(self.kinds))})"
         broken = [plugin for plugin in self.found if plugin.error is not None]
-        told = f"there is no engine kind {name!r}{nearest(name, self.kinds)} (known: {', '.join(sorted(self.kinds))})"
-        if broken:
+        if broken and not close:
             told += "; plugins that did not load: " + "; ".join(f"{one.distribution}: {one.error}" for one in broken)
         raise PluginError(told, path=path, distribution=broken[0].distribution if len(broken) == 1 else None)
 
+    def distribution_of(self, kind: str) -> str:
+        """The package that brings a kind."""
+        return next((plugin.distribution for plugin in self.found if kind in plugin.kinds), "unknown")
+
 
 def load_plugins(extra: Sequence[object] = (), *, found: Sequence[EntryPoint] | None = None) -> Plugins:
-    """Loads every plugin of the entry-point group, and ``extra`` ones given as objects (for tests and embedding)."""
+    """Loads every plugin of the entry-point group, and ``extra`` ones given as objects (for tests and embedding).
+
+    A kind or strategy that two of them bring is nobody's: which one is meant must not depend on their names.
+    """
     points = list(entry_points(group=ENTRY_POINT_GROUP)) if found is None else list(found)
-    plugins = Plugins()
+    brought: list[_Brought] = []
+    broken: list[Plugin] = []
     for point in sorted(points, key=lambda point: point.name):
-        distribution = point.dist.name if point.dist is not None else "unknown"
-        version = point.dist.version if point.dist is not None else ""
+        plugin = Plugin(point.name, *(("unknown", "") if point.dist is None else (point.dist.name, point.dist.version)))
         try:
-            module = point.load()
-            plugins.found.append(_register(plugins, module, point.name, distribution, version))
-        except Exception as error:  # noqa: BLE001  # one of the five boundaries: a stranger's import may fail in any way
-            logger.warning("plugin %s of %s did not load: %s", point.name, distribution, error)
-            plugins.found.append(Plugin(point.name, distribution, version, error=f"{type(error).__name__}: {error}"))
-    for plugin in extra:
-        name = getattr(plugin, "__name__", type(plugin).__name__)
-        plugins.found.append(_register(plugins, plugin, name, name, ""))
-    return plugins
+            brought.append(_ask(plugin, point.load()))
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # one of the five boundaries: a stranger's import
+            told = " ".join(f"{type(error).__name__}: {error}".split())[:_ERROR_LIMIT]
+            logger.warning("plugin %s of %s did not load: %s", plugin.name, plugin.distribution, told)
+            broken.append(replace(plugin, error=told))
+    for module in extra:
+        name = getattr(module, "__name__", type(module).__name__)
+        brought.append(_ask(Plugin(name, name, ""), module))
+    return _gather(brought, broken)
 
 
-def _register(plugins: Plugins, plugin: object, name: str, distribution: str, version: str) -> Plugin:
+@dataclass(frozen=True, slots=True)
+class _Brought:
+    plugin: Plugin
+    kinds: tuple[EngineKind[Any], ...]
+    strategies: tuple[Strategy, ...]
+
+    def names(self) -> list[str]:
+        return [*(kind.name for kind in self.kinds), *(strategy.name for strategy in self.strategies)]
+
+
+def _ask(plugin: Plugin, module: object) -> _Brought:
     """Asks one plugin for what it brings. Each has a manager of its own, so that its values are known to be its."""
     manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
     manager.add_hookspecs(Hooks)
-    manager.register(plugin, name)
-    kinds = [kind for kinds in manager.hook.gateway_engine_kinds() for kind in kinds]
-    strategies = [strategy for group in manager.hook.gateway_strategies() for strategy in group]
-    for kind in kinds:
-        _add(plugins.kinds, kind.name, kind, "engine kind")
-    for strategy in strategies:
-        _add(plugins.strategies, strategy.name, strategy, "fusion strategy")
-    return Plugin(
-        name, distribution, version, tuple(kind.name for kind in kinds), tuple(one.name for one in strategies)
-    )
+    manager.register(module, plugin.name)
+    manager.check_pending()  # a hook of a misspelt name would never be called
+    kinds = tuple(kind for kinds in manager.hook.gateway_engine_kinds() for kind in kinds)
+    strategies = tuple(strategy for group in manager.hook.gateway_strategies() for strategy in group)
+    for type_, values in ((EngineKind, kinds), (Strategy, strategies)):
+        for value in values:
+            if not isinstance(value, type_):
+                name = getattr(value, "__name__", type(value).__name__)
+                raise TypeError(f"{name} is not an instance of {type_.__name__}")
+    return _Brought(plugin, kinds, strategies)
 
 
-def _add(known: dict[str, Any], name: str, value: Any, what: str) -> None:
-    if name in known:
-        raise PluginError(f"a second plugin brings the {what} {name!r}")
-    known[name] = value
+def _gather(brought: Sequence[_Brought], broken: Sequence[Plugin]) -> Plugins:
+    counts = Counter(name for each in brought for name in each.names())
+    plugins = Plugins(found=list(broken))
+    for each in brought:
+        kinds = {kind.name: kind for kind in each.kinds if counts[kind.name] == 1}
+        strategies = {one.name: one for one in each.strategies if counts[one.name] == 1}
+        refused = tuple(name for name in each.names() if counts[name] > 1)
+        error = f"another plugin brings {', '.join(refused)} as well" if refused else None
+        if error:
+            logger.warning("plugin %s of %s: %s", each.plugin.name, each.plugin.distribution, error)
+        plugins.kinds |= kinds
+        plugins.strategies |= strategies
+        plugins.found.append(
+            replace(each.plugin, kinds=tuple(kinds), strategies=tuple(strategies), refused=refused, error=error)
+        )
+    plugins.found.sort(key=lambda plugin: plugin.name)
+    return plugins

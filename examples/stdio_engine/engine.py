@@ -58,7 +58,7 @@ def answer(titles: Titles, method: str, params: dict[str, Any]) -> dict[str, Any
     match method:
         case "initialize" | "info":
             server = {"name": "titles", "version": "1"}
-            meta = {"conformance": {"level": "L1"}}
+            meta = {"conformance": "L1"}
             return {"protocolVersion": 1, "server": server, "capabilities": CAPABILITIES, "_meta": meta}
         case "ping":
             return {"nonce": params["nonce"]} if "nonce" in params else {}

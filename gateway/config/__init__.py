@@ -1,6 +1,6 @@
 """``gateway.yaml`` → :class:`GatewayConfig`."""
 
-from gateway.config.load import load, load_text
+from gateway.config.load import Check, load, load_text, located
 from gateway.config.schema import (
     EngineSettings,
     FederationSettings,
@@ -16,6 +16,7 @@ from gateway.config.walk import FAULT, Walker, nearest
 
 __all__ = [
     "FAULT",
+    "Check",
     "EngineSettings",
     "FederationSettings",
     "FusionSettings",
@@ -28,5 +29,6 @@ __all__ = [
     "Walker",
     "load",
     "load_text",
+    "located",
     "nearest",
 ]

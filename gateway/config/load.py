@@ -3,136 +3,141 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gateway.config.schema import EngineSettings, GatewayConfig
-from gateway.config.walk import FAULT, Walker
+from gateway.config.schema import GatewayConfig, Sections
+from gateway.config.walk import FAULT, Walker, nearest
+from gateway.config.yaml import line_of, parse
 from gateway.errors import ConfigError, ConfigErrors
 
-__all__ = ["load", "load_text"]
+__all__ = ["Check", "load", "load_text", "located"]
 
 _SIZE_LIMIT = 4 * 1024 * 1024
 
+Check = Callable[[Walker, Mapping[str, Any]], None]
+"""Further checks of a file's raw content, for what this package cannot know: kinds of engines and their settings."""
 
-def load(path: Path) -> GatewayConfig:
+
+def load(path: Path, *, check: Check | None = None) -> GatewayConfig:
     """Reads a configuration file: YAML 1.2, or an ``rcp.json`` engine registry (RCP section 16.1).
 
-    Raises :class:`~gateway.errors.ConfigErrors` with everything that is wrong with it.
+    Raises :class:`~gateway.errors.ConfigErrors` with everything that is wrong with it, in file order.
     """
     try:
         with path.open("rb") as file:
             data = file.read(_SIZE_LIMIT + 1)
+        text = data.decode("utf-8-sig")
     except OSError as error:
         raise ConfigErrors([ConfigError(f"cannot read {path}: {error.strerror}")]) from error
-    if len(data) > _SIZE_LIMIT:
-        raise ConfigErrors([ConfigError(f"{path} is larger than {_SIZE_LIMIT} bytes")])
-    try:
-        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigErrors([ConfigError(f"{path} is not UTF-8 text")]) from error
-    config = load_text(text, base_dir=path.absolute().parent, registry=path.suffix == ".json")
-    return msgspec.structs.replace(config, source=path)
+    if len(data) > _SIZE_LIMIT:
+        raise ConfigErrors([ConfigError(f"{path} is larger than {_SIZE_LIMIT} bytes")])
+    registry = path.suffix == ".json"
+    return load_text(text, base_dir=path.absolute().parent, registry=registry, source=path, check=check)
 
 
-def load_text(text: str, *, base_dir: Path, registry: bool = False) -> GatewayConfig:
-    """The same from text; ``registry`` reads it as ``rcp.json``."""
-    value = _parse_json(text) if registry else _parse_yaml(text)
-    if not isinstance(value, Mapping):
-        raise ConfigErrors([ConfigError("the file must hold a mapping with the key 'engines'")])
-    for key in ("base_dir", "source"):
-        if key in value:
-            raise ConfigErrors([ConfigError("unknown key", path=key)])
-    if registry:
-        value = _from_registry(value)
+def load_text(
+    text: str, *, base_dir: Path, registry: bool = False, source: Path | None = None, check: Check | None = None
+) -> GatewayConfig:
+    """The same from text; ``registry`` reads it as ``rcp.json``. ``source`` is the file's name, for error messages."""
     walker = Walker(base_dir)
-    config = walker.struct(GatewayConfig, value, "")
-    walker.errors.extend(_relations(value))
-    if walker.errors or config is FAULT:
-        raise ConfigErrors(walker.errors)
-    if not isinstance(config, GatewayConfig):
-        raise TypeError("the walker returned something else than it was asked for")
-    return msgspec.structs.replace(config, base_dir=base_dir)
-
-
-def _parse_yaml(text: str) -> Any:
-    # Imported here: the parser is a tenth of the time `rcp-gateway --version` may take.
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
+    lines: Mapping[str, int] = {}
+    sections: Any = FAULT
     try:
-        return YAML(typ="safe", pure=True).load(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ConfigErrors([ConfigError(f"{where}{str(error.problem).splitlines()[0]}")]) from error
-    except (YAMLError, ValueError, RecursionError) as error:
-        raise ConfigErrors([ConfigError(f"not YAML: {str(error).splitlines()[0]}")]) from error
+        if registry:
+            value, lines = _from_registry(_parse_json(text), walker), _lines_of_json(text)
+        else:
+            value, lines = parse(text)
+        if isinstance(value, Mapping):
+            sections = walker.struct(Sections, value, "")
+            walker.errors.extend(_relations(value))
+            if check is not None:
+                check(walker, value)
+        else:
+            walker.fault("", "the file must hold a mapping with the key 'engines'")
+    except ConfigErrors as error:
+        walker.errors.extend(error.errors)
+    if walker.errors or sections is FAULT:
+        raise located(walker.errors, source, lines)
+    return GatewayConfig(**msgspec.structs.asdict(sections), base_dir=base_dir, source=source, lines=lines)
+
+
+def located(errors: Sequence[ConfigError], source: Path | None, lines: Mapping[str, int]) -> ConfigErrors:
+    """The errors with their places in the file, in file order. Those that have no place come last."""
+    for error in errors:
+        error.source = error.source or (str(source) if source is not None else "")
+        if error.line is None and error.path:
+            error.line = line_of(error.path, lines)
+    return ConfigErrors(sorted(errors, key=lambda error: error.line or len(lines) + 1_000_000))
 
 
 def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
+    except json.JSONDecodeError as error:
+        fault = ConfigError(f"not JSON: {error.msg}, column {error.colno}")
+        fault.line = error.lineno
+        raise ConfigErrors([fault]) from error
     except (ValueError, RecursionError) as error:
         raise ConfigErrors([ConfigError(f"not JSON: {error}")]) from error
+
+
+def _lines_of_json(text: str) -> Mapping[str, int]:
+    """JSON is YAML, near enough to find lines with; where it is not, errors go without them."""
+    try:
+        return parse(text)[1]
+    except ConfigErrors:
+        return {}
 
 
 _REGISTRY_HOST_KEYS = ("id", "weight", "required", "priority")
 
 
-def _from_registry(value: Mapping[str, Any]) -> dict[str, Any]:
+def _from_registry(value: Any, walker: Walker) -> dict[str, Any]:
     """A registry's engines are RCP servers; its unknown keys are ignored, as the spec asks (DECISIONS D45)."""
-    engines = value.get("engines")
+    engines = value.get("engines") if isinstance(value, Mapping) else None
     if not isinstance(engines, list):
         raise ConfigErrors([ConfigError("a registry holds a list 'engines'", path="engines")])
-    converted = []
-    for index, entry in enumerate(engines):
-        if not isinstance(entry, Mapping):
-            raise ConfigErrors([ConfigError("must be a mapping", path=f"engines[{index}]")])
-        command = entry.get("command", entry.get("argv"))
-        transport = entry.get("transport") or ("http" if entry.get("url") else "stdio")
-        settings = {"url": entry.get("url")} if transport == "http" else {"command": command}
-        host = {key: entry[key] for key in _REGISTRY_HOST_KEYS if key in entry}
-        converted.append({**host, "kind": "rcp", "with": {k: v for k, v in settings.items() if v is not None}})
     name = value.get("name")
-    return {"engines": converted, **({"name": name} if isinstance(name, str) else {})}
+    named = {"name": name} if isinstance(name, str) else {}
+    return {**named, "engines": [_from_entry(entry, walker, f"engines[{i}]") for i, entry in enumerate(engines)]}
 
 
-def _relations(value: Mapping[str, Any]) -> list[ConfigError]:
+def _from_entry(entry: Any, walker: Walker, path: str) -> Any:
+    if not isinstance(entry, Mapping):
+        return entry  # an error, and reported as one with the others
+    given = {key: item for key, item in entry.items() if item is not None}
+    transport = given.get("transport", "http" if "url" in given else "stdio")
+    if transport not in ("http", "stdio"):
+        walker.fault(f"{path}.transport", "must be stdio or http")
+    if transport == "http":
+        settings = {"url": given.get("url")}
+    else:
+        settings = {"command": given.get("command", given.get("argv"))}
+    return {**{key: given[key] for key in _REGISTRY_HOST_KEYS if key in given}, "kind": "rcp", "with": settings}
+
+
+def _relations(value: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Faults between keys; read from the raw values, so that they are reported beside the others."""
-    errors: list[ConfigError] = []
     raw = value.get("engines")
-    engines = [(i, e) for i, e in enumerate(raw) if isinstance(e, Mapping)] if isinstance(raw, list) else []
+    engines = {i: e for i, e in enumerate(raw) if isinstance(e, Mapping)} if isinstance(raw, list) else {}
     if not engines:
-        errors.append(ConfigError("name at least one engine", path="engines"))
-    ids = [engine.get("id") for _, engine in engines]
-    counts = Counter(str(id) for id in ids if id is not None)
-    for index, engine in engines:
+        yield ConfigError("name at least one engine", path="engines")
+    ids: set[str] = set()
+    for index, engine in engines.items():
         id = engine.get("id")
-        if id is not None and counts[str(id)] > 1 and ids.index(id) != index:
-            errors.append(ConfigError(f"the id {id!r} is already taken", path=f"engines[{index}].id"))
+        if isinstance(id, str):
+            if id in ids:
+                yield ConfigError(f"the id {id!r} is already taken", path=f"engines[{index}].id")
+            ids.add(id)
     for key in ("writes", "embed"):
         target = value.get(key)
-        if isinstance(target, str) and target not in counts:
-            errors.append(ConfigError(f"there is no engine {target!r}", path=key))
-    with_corpus = [engine.get("corpus") is not None for _, engine in engines if engine.get("weight") != 0]
-    if any(with_corpus) and not all(with_corpus):
-        for index, engine in engines:
-            if engine.get("corpus") is None and engine.get("weight") != 0:
-                message = "once one engine names a corpus, all must: otherwise ids of unrelated documents could meet"
-                errors.append(ConfigError(message, path=f"engines[{index}].corpus"))
-    if engines and all(engine.get("weight") == 0 for _, engine in engines):
-        errors.append(ConfigError("every engine has the weight 0, so none would be asked", path="engines"))
-    return errors
-
-
-def settings_of(config: GatewayConfig, id: str) -> EngineSettings:
-    """The settings of one engine. Raises ``KeyError``."""
-    for engine in config.engines:
-        if engine.id == id:
-            return engine
-    raise KeyError(id)
+        if isinstance(target, str) and target not in ids:
+            yield ConfigError(f"there is no engine {target!r}{nearest(target, ids)}", path=key)
+    if engines and all(engine.get("weight") == 0 for engine in engines.values()):
+        yield ConfigError("every engine has the weight 0, so none would be asked", path="engines")

@@ -1,4 +1,4 @@
-"""``gateway.yaml`` as frozen structs: every key there is, its type and its default.
+"""``gateway.yaml`` as frozen structs: every key there is, its type, its default and its bounds.
 
 Keys of the host and keys of a plugin never share a level: a plugin's settings stand under ``with:``.
 All durations are in seconds, all sizes in bytes.
@@ -6,10 +6,12 @@ All durations are in seconds, all sizes in bytes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from gateway.errors import ConfigError
 
@@ -22,18 +24,38 @@ __all__ = [
     "LimitSettings",
     "LogSettings",
     "RetrySettings",
+    "Sections",
     "StdioSection",
+]
+
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
+"""At least one."""
+
+_PRINTABLE = r"\A(?!\s)[^\x00-\x1f\x7f]*(?<!\s)\Z"
+Name = Annotated[
+    str, Meta(pattern=_PRINTABLE, description="a name holds no control characters and no blanks around it")
+]
+_SEGMENT = r"\A(?!\s)[^/\x00-\x1f\x7f]+(?<!\s)\Z"
+EngineId = Annotated[
+    str,
+    Meta(
+        pattern=_SEGMENT,
+        description="an engine id is a name, not empty, without '/', control characters or blanks around it",
+    ),
+]
+Corpus = Annotated[
+    str,
+    Meta(
+        pattern=_SEGMENT,
+        description="a corpus name is not empty and holds no '/', control characters or blanks around it",
+    ),
 ]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all sections."""
-
-
-def _positive(section: Section, *names: str) -> None:
-    for name in names:
-        if not getattr(section, name) > 0:
-            raise ConfigError("must be greater than 0", path=name)
 
 
 class HttpSection(Section, frozen=True):
@@ -44,40 +66,33 @@ class HttpSection(Section, frozen=True):
     may call; ``hosts`` further ``Host`` names accepted on a loopback listener.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 8787
-    base: str = "/rcp"
+    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="a port lies between 0 and 65535")] = 8787
+    base: Annotated[str, Meta(pattern=r"\A/[^\s?#]*\Z", description="a base path begins with / and is a path only")] = (
+        "/rcp"
+    )
     sessions: Literal["stateless", "token", "peer"] = "stateless"
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     client: Literal["auto", "aiohttp", "httpx"] = "auto"
-    header_timeout: float = 10.0
-    drain_timeout: float = 10.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65535:
-            raise ConfigError("a port lies between 0 and 65535", path="port")
-        if not self.base.startswith("/"):
-            raise ConfigError("a base path begins with /", path="base")
+    header_timeout: Positive = 10.0
+    drain_timeout: NotNegative = 10.0
 
 
 class StdioSection(Section, frozen=True):
-    drain_timeout: float = 10.0
+    drain_timeout: NotNegative = 10.0
 
 
 class LimitSettings(Section, frozen=True):
     """What one client may ask for. ``deadline`` ends every call; ``reserve`` is kept of it for fusing and answering."""
 
-    body: int = 16 * 1024 * 1024
-    line: int = 16 * 1024 * 1024
-    batch: int = 100
-    max_k: int = 1000
-    concurrency: int = 64
-    deadline: float = 30.0
-    reserve: float = 0.05
-
-    def __post_init__(self) -> None:
-        _positive(self, "body", "line", "batch", "max_k", "concurrency", "deadline")
+    body: Count = 16 * 1024 * 1024
+    line: Count = 16 * 1024 * 1024
+    batch: Count = 100
+    max_k: Count = 1000
+    concurrency: Count = 64
+    deadline: Positive = 30.0
+    reserve: NotNegative = 0.05
 
 
 class FusionSettings(Section, frozen=True):
@@ -88,58 +103,48 @@ class FusionSettings(Section, frozen=True):
     """
 
     method: str = "rrf"
-    k: int = 60
-    window: int = 50
-    alpha: float | None = None
+    k: Count = 60
+    window: Count = 50
+    alpha: Annotated[float, Meta(ge=0, le=1, description="alpha lies between 0 and 1")] | None = None
     identity: Literal["id", "uri", "content", "id+content"] = "id"
-
-    def __post_init__(self) -> None:
-        _positive(self, "k", "window")
 
 
 class FederationSettings(Section, frozen=True):
     """``select``: ask ``all`` engines, or those of the highest ``priority`` that answer. ``depth`` caps onward hops."""
 
     select: Literal["all", "priority"] = "all"
-    depth: int = 3
+    depth: Annotated[int, Meta(ge=0)] = 3
     verify: bool = True
 
 
 class RetrySettings(Section, frozen=True):
     """Retries inside an engine's time: at most ``attempts`` calls, waiting ``base`` seconds doubled each time."""
 
-    attempts: int = 2
-    base: float = 0.05
+    attempts: Count = 2
+    base: NotNegative = 0.05
 
 
 class EngineSettings(Section, frozen=True):
     """One engine. ``settings`` is the plugin's own part (``with:``), decoded by the kind."""
 
-    id: str
+    id: EngineId
     kind: str
     settings: Any = msgspec.field(default=None, name="with")
-    weight: float = 1.0
+    weight: Annotated[float, Meta(ge=0, description="a weight is a finite number, 0 (not asked) or more")] = 1.0
     priority: int = 0
     required: bool = False
-    corpus: str | None = None
+    corpus: Corpus | None = None
     trust: Literal["trusted", "community", "untrusted"] = "community"
-    timeout: float = 10.0
-    concurrency: int = 16
-    queue: int = 256
+    timeout: Positive = 10.0
+    concurrency: Count = 16
+    queue: Annotated[int, Meta(ge=0)] = 256
     undeclared: Literal["skip", "check", "absent"] = "skip"
     min_score: float | None = None
     retry: RetrySettings = RetrySettings()
 
     def __post_init__(self) -> None:
-        if not self.id or "/" in self.id or self.id != self.id.strip():
-            raise ConfigError("an engine id is a non-empty name without '/' and without blanks around it", path="id")
         if self.id in ("dense", "sparse"):
             raise ConfigError(f"{self.id!r} is reserved: it names a mode in fusion.weights", path="id")
-        if not self.weight >= 0 or self.weight == float("inf"):
-            raise ConfigError("a weight is a finite number, 0 (not asked) or more", path="weight")
-        if self.corpus is not None and (not self.corpus or "/" in self.corpus):
-            raise ConfigError("a corpus name is not empty and holds no '/'", path="corpus")
-        _positive(self, "timeout", "concurrency")
 
 
 class LogSettings(Section, frozen=True):
@@ -147,13 +152,13 @@ class LogSettings(Section, frozen=True):
     format: Literal["text", "json"] = "text"
 
 
-class GatewayConfig(Section, frozen=True):
-    """The whole file. ``name`` identifies this gateway in federation paths and must be unique among gateways.
+class Sections(Section, frozen=True):
+    """The keys of the file. ``name`` identifies this gateway in federation paths and must be unique among gateways.
 
     ``writes`` and ``embed`` name the one engine that ``index/add``, ``index/delete`` and ``embed`` go to.
     """
 
-    name: str = ""
+    name: Name = ""
     engines: tuple[EngineSettings, ...] = ()
     writes: str | None = None
     embed: str | None = None
@@ -163,5 +168,11 @@ class GatewayConfig(Section, frozen=True):
     fusion: FusionSettings = FusionSettings()
     federation: FederationSettings = FederationSettings()
     log: LogSettings = LogSettings()
+
+
+class GatewayConfig(Sections, frozen=True):
+    """The whole configuration: what the file says, the folder its paths start from, the line of everything in it."""
+
     base_dir: Path = Path()
     source: Path | None = None
+    lines: Mapping[str, int] = msgspec.field(default_factory=dict)

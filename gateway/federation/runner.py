@@ -87,7 +87,7 @@ async def run(
     retry: bool = True,
     whole: bool = False,
 ) -> T | Failure:
-    """Runs one engine's part within ``min(engine timeout, what the call has left)``; ``whole`` gives it all of the latter.
+    """Runs one engine's part within ``min(engine timeout, what the call has left)``, or the ``whole`` of the latter.
 
     The time covers the queue, an embedding it waits for, connecting, retries and the body. Every error comes back as a
     :class:`Failure`; only cancellation passes through, and reaches the engine.

@@ -1,7 +1,8 @@
 """Ranked lists in, one ranked list out. Pure: the result depends on the rankings, not on who answered first.
 
-Hits are laid out flat and named by their position, so that counting touches integers; copies are only built for
-documents that are returned, and members only decoded where engines returned the same document.
+Hits are laid out flat, the first of every engine, then the second of every engine, and are named by their position
+there, so that counting touches integers and sorting positions sorts by rank, then by the plan. Copies are only built
+for documents that are returned, and members only decoded where engines returned the same document.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import msgspec
 from gateway.fusion.identity import Identity, document_keys, qualify, read_identity, trust_splits
 from gateway.fusion.merge import trust_level
 from gateway.fusion.ranking import TRUST_LEVELS, Copy, Fused, Note, Ranking, Scale, twelve_digits
-from gateway.fusion.strategies import RRF_K, Rrf, Strategy
+from gateway.fusion.strategies import RRF_K, Rrf, Strategy, usable_confidence
 from gateway.fusion.texts import strangers
 from gateway.fusion.weights import usable
 from gateway.model import Hit, text_of_hit
 
 __all__ = ["fuse", "fuse_queries"]
+
+_NOTHING = Hit("", None)
+"""Fills the places behind the end of a shorter list; no document names them."""
 
 
 def fuse(
@@ -50,7 +54,7 @@ def fuse(
     rows = table.rows(limit) if plain else table.named_rows()
     rows.sort()
     fused = [table.fused(row) for row in rows[:limit]]
-    return fused, sorted(table.notes)
+    return fused, sorted(set(table.notes))
 
 
 def fuse_queries(queries: Sequence[Sequence[Hit]], *, k: float = RRF_K) -> list[Hit]:
@@ -62,17 +66,18 @@ def fuse_queries(queries: Sequence[Sequence[Hit]], *, k: float = RRF_K) -> list[
     return [fused.copies[0].hit for fused in fuse(rankings, Rrf(k))[0]]
 
 
-Row = tuple[float, float, str, list[int], Sequence[int]]
-"""One document to be: −score, −weight, id, positions of its copies in plan order, positions of its repeats.
+Row = tuple[float, float, str, list[int], Sequence[Copy]]
+"""One document to be: −score, −weight, id, positions of its copies, its repeats.
 
 Rows sort into the result: ids are unique, so nothing after the id is ever compared.
 """
 
 
 class _Table:
-    """All hits of all engines, flat, in plan order, and where the hits of each document are.
+    """All hits of all engines, each document once per engine, and where the hits of each document are.
 
-    Every engine's hits stand once per document; repeats, which it gave again under another id, stand at the end.
+    The hit of rank r of the n-th of N engines has the position (r − 1)·N + n. ``repeats`` are hits that an engine gave
+    again under another id.
     """
 
     def __init__(
@@ -86,64 +91,57 @@ class _Table:
         named: bool,
     ) -> None:
         self.notes = notes
-        self._engines = len(rankings)
-        self._named = named
         self._strategy = strategy
-        self._hits: list[Hit] = []
-        self._ranks: list[int] = []
-        self._owners: list[Ranking] = []
-        self._documents: dict[Hashable, list[int]] = {}
-        self._repeats: dict[Hashable, list[int]] = {}
+        self._scale = scale
+        self._named = named
         self._noted_pairs: set[tuple[str, str]] = set()
-        weights = {ranking.weight for ranking in rankings}
-        self._one_weight = weights.pop() if len(weights) == 1 else None
         self._one_trust = len({ranking.trust for ranking in rankings}) == 1
-        repeats: list[tuple[Hashable, int, Ranking, Hit]] = []
-        counted = [self._add(ranking, own, repeats) for ranking, own in zip(rankings, keys, strict=True)]
-        self._values = self._contributions(counted, scale)
-        for key, rank, ranking, hit in repeats:
-            self._repeats.setdefault(key, []).append(len(self._hits))
-            self._hits.append(hit)
-            self._ranks.append(rank)
-            self._owners.append(ranking)
-
-    def _add(
-        self, ranking: Ranking, keys: Sequence[Hashable], repeats: list[tuple[Hashable, int, Ranking, Hit]]
-    ) -> Ranking:
-        """Counts the ranking's documents; returns it without its own duplicates."""
-        hits = ranking.hits
-        if len(set(keys)) < len(keys):
-            first: dict[Hashable, tuple[int, Hit]] = {}
-            for key, hit in zip(keys, hits, strict=True):
-                rank, kept = first.setdefault(key, (len(first) + 1, hit))
-                if hit.id != kept.id:
-                    repeats.append((key, rank, ranking, hit))
-            keys, hits = list(first), [hit for _, hit in first.values()]
-            ranking = msgspec.structs.replace(ranking, hits=hits)
+        self._repeats: dict[Hashable, list[Copy]] = {}
+        unique = [self._unique(ranking, own) for ranking, own in zip(rankings, keys, strict=True)]
+        self._rankings = [ranking for ranking, _ in unique]
+        self._origins = [(r.engine, r.weight, r.order, r.trust) for r in rankings]
+        self._width = width = len(rankings)
+        size = width * max((len(own) for _, own in unique), default=0)
+        self._hits: list[Hit] = [_NOTHING] * size
+        self._values = [0.0] * size
+        self._documents: dict[Hashable, list[int]] = {}
         documents = self._documents
-        for position, key in enumerate(keys, len(self._hits)):
-            if key in documents:
-                documents[key].append(position)
-            else:
-                documents[key] = [position]
-        self._hits += hits
-        self._ranks += range(1, len(hits) + 1)
-        self._owners += [ranking] * len(hits)
-        return ranking
+        contributions = self._contributions()
+        for place, (ranking, own) in enumerate(unique):
+            positions = range(place, place + width * len(own), width)
+            self._hits[place : positions.stop : width] = ranking.hits
+            self._values[place : positions.stop : width] = contributions[place]
+            for key, position in zip(own, positions, strict=True):
+                if key in documents:
+                    documents[key].append(position)
+                else:
+                    documents[key] = [position]
 
-    def _contributions(self, counted: Sequence[Ranking], scale: Scale) -> list[float]:
-        """Every hit's contribution by position. What a plugin gets wrong stays out of the answer, with a note."""
-        per_ranking, notes = self._strategy.contributions(counted, scale)
+    def _unique(self, ranking: Ranking, keys: Sequence[Hashable]) -> tuple[Ranking, Sequence[Hashable]]:
+        """The ranking without the engine's own duplicates: each document at its first place."""
+        if len(set(keys)) == len(keys):
+            return ranking, keys
+        first: dict[Hashable, tuple[int, Hit]] = {}
+        for key, hit in zip(keys, ranking.hits, strict=True):
+            rank, kept = first.setdefault(key, (len(first) + 1, hit))
+            if hit.id != kept.id:
+                self._repeats.setdefault(key, []).append(_copy(ranking, rank, hit))
+        return msgspec.structs.replace(ranking, hits=[hit for _, hit in first.values()]), list(first)
+
+    def _contributions(self) -> list[Sequence[float]]:
+        """Every ranking's contributions. What a plugin gets wrong stays out of the answer, with a note."""
+        per_ranking, notes = self._strategy.contributions(self._rankings, self._scale)
         self.notes += notes
-        values: list[float] = []
-        for ranking, own in zip(counted, per_ranking, strict=True):
+        checked: list[Sequence[float]] = []
+        for ranking, own in zip(self._rankings, per_ranking, strict=True):
             if len(own) != len(ranking.hits):
                 raise ValueError(f"{self._strategy.name} gave {len(own)} contributions for {len(ranking.hits)} hits")
-            if not math.isfinite(sum(own)):
+            if math.isfinite(sum(own)):
+                checked.append(own)
+            else:
                 self._note_not_finite(ranking.engine)
-                own = [value if math.isfinite(value) else 0.0 for value in own]
-            values += own
-        return values
+                checked.append([value if math.isfinite(value) else 0.0 for value in own])
+        return checked
 
     def _note_not_finite(self, *engines: str) -> None:
         text = f"{self._strategy.name} gave a number that is not finite; counted as 0"
@@ -163,15 +161,13 @@ class _Table:
             bar = sorted(totals, reverse=True)[limit - 1]
             least = bar - abs(bar) * 1e-11
             found = [pair for pair in found if pair[0] >= least]
-        return self._rows(found)
-
-    def _rows(self, found: Iterable[tuple[float, tuple[Hashable, list[int]]]]) -> list[Row]:
-        if self._one_weight is None:
-            return [self._row(total, str(key), positions) for total, (key, positions) in found]
-        weights = [-twelve_digits(self._one_weight * count) for count in range(self._engines + 1)]
+        weights = {ranking.weight for ranking in self._rankings}
+        if len(weights) != 1:
+            return [self._row(total, str(key), positions, ()) for total, (key, positions) in found]
+        weight = weights.pop()
+        sums = [-twelve_digits(weight * count) for count in range(self._width + 1)]
         return [
-            (-twelve_digits(total), weights[len(positions)], str(key), positions, ())
-            for total, (key, positions) in found
+            (-twelve_digits(total), sums[len(positions)], str(key), positions, ()) for total, (key, positions) in found
         ]
 
     def named_rows(self) -> list[Row]:
@@ -180,36 +176,36 @@ class _Table:
         Engines of higher trust name their documents first. A copy under an id that they took leaves: to merge would
         undo the separation of trust, to keep both would give one id to two documents.
         """
-        by_level: dict[int, list[tuple[list[int], list[int]]]] = {}
+        by_level: dict[int, list[tuple[list[int], list[Copy]]]] = {}
         for key, positions in self._documents.items():
-            level = max(_configured_level(self._owners[position]) for position in positions)
+            level = max(_configured_level(self._owner(position)) for position in positions)
             by_level.setdefault(level, []).append((positions, self._repeats.get(key, [])))
         taken: dict[str, Row] = {}
         barred: set[str] = set()
         for level in sorted(by_level, reverse=True):
-            named: dict[str, tuple[list[int], list[int]]] = {}
+            named: dict[str, tuple[list[int], list[Copy]]] = {}
             for positions, repeats in by_level[level]:
-                free = [position for position in positions if self._id(position) not in taken]
-                barred.update(self._owners[position].engine for position in set(positions).difference(free))
+                free = sorted(position for position in positions if self._id(position) not in taken)
+                barred.update(self._owner(position).engine for position in set(positions).difference(free))
                 if free:
-                    ordered = self._by_rank(free)
-                    body = self._body([self._copy(position) for position in ordered])
-                    into = named.setdefault(self._id(ordered[body]), ([], []))
+                    body, _ = self._merged([self._copy(position) for position in free])
+                    into = named.setdefault(self._id(free[body]), ([], []))
                     into[0].extend(free)
                     into[1].extend(repeats)
             for id, (positions, repeats) in named.items():
                 votes = self._one_per_engine(positions)
-                spare = sorted({*repeats, *positions}.difference(votes))
-                taken[id] = self._row(self._total(votes), id, votes, [at for at in spare if self._id(at) != id])
+                spare = [self._copy(at) for at in set(positions).difference(votes) if self._id(at) != id]
+                spare = sorted([*repeats, *spare], key=lambda copy: (copy.rank, copy.order, copy.hit.id))
+                taken[id] = self._row(self._total(votes), id, votes, spare)
         for engine in barred:
             text = f"{engine} returned ids that belong to documents of more trusted engines; its copies were left out"
             self.notes.append(Note("id-conflict", (engine,), text))
         return list(taken.values())
 
     def _one_per_engine(self, positions: Iterable[int]) -> list[int]:
-        best: dict[str, int] = {}
-        for position in sorted(positions):  # plan order, and by rank within an engine
-            best.setdefault(self._owners[position].engine, position)
+        best: dict[int, int] = {}
+        for position in sorted(positions):
+            best.setdefault(position % self._width, position)
         return list(best.values())
 
     def _total(self, positions: Sequence[int]) -> float:
@@ -219,74 +215,82 @@ class _Table:
         total = self._strategy.total([values[position] for position in positions])
         if math.isfinite(total):
             return total
-        self._note_not_finite(*(self._owners[position].engine for position in positions))
+        self._note_not_finite(*(self._owner(position).engine for position in positions))
         return 0.0
 
-    def _row(self, total: float, id: str, positions: list[int], repeats: Sequence[int] = ()) -> Row:
-        owners = self._owners
-        weight = math.fsum([owners[position].weight for position in positions])
+    def _row(self, total: float, id: str, positions: list[int], repeats: Sequence[Copy]) -> Row:
+        weight = math.fsum([self._owner(position).weight for position in positions])
         return -twelve_digits(total), -twelve_digits(weight), id, positions, repeats
 
     def fused(self, row: Row) -> Fused:
         """The document of a row, with its copies."""
         minus_score, minus_weight, id, positions, repeats = row
-        score = 0.0 - minus_score  # never −0.0
-        hits, ranks, owners = self._hits, self._ranks, self._owners
-        if len(positions) > 1:
-            positions = self._by_rank(positions)
-        copies: list[Copy] = []
-        for position in positions:
-            owner = owners[position]
-            rank, hit = ranks[position], hits[position]
-            copies.append(Copy(owner.engine, rank, hit, owner.weight, owner.order, owner.trust))
-        ids: Sequence[str] = ()
-        if self._named:
-            ids = sorted({self._id(position) for position in (*positions, *repeats)})
+        origins, width, hits = self._origins, self._width, self._hits
+        if len(positions) == 1 and not repeats:
+            engine, weight, order, trust = origins[positions[0] % width]
+            hit = hits[positions[0]]
+            copies = (Copy(engine, positions[0] // width + 1, hit, weight, order, trust),)
+            confidence = None if hit.confidence is None else usable_confidence(hit)
+            return Fused(id=id, score=0.0 - minus_score, weight=-minus_weight, copies=copies, confidence=confidence)
+        several = []
+        for position in sorted(positions):
+            engine, weight, order, trust = origins[position % width]
+            several.append(Copy(engine, position // width + 1, hits[position], weight, order, trust))
+        body, confidence = self._merged(several, id)
         return Fused(
             id=id,
-            score=score,
+            score=0.0 - minus_score,  # never −0.0
             weight=-minus_weight,
-            copies=tuple(copies),
-            body=self._body(copies, id) if len(copies) > 1 else 0,
-            confidence=_confidence(copies),
-            ids=tuple(ids) if len(ids) > 1 else (),
-            repeats=tuple([self._copy(position) for position in repeats]) if repeats else (),
+            copies=tuple(several),
+            body=body,
+            confidence=confidence,
+            ids=self._joined_ids(positions, repeats) if self._named else (),
+            repeats=tuple(repeats),
         )
 
-    def _by_rank(self, positions: list[int]) -> list[int]:
-        """Positions, which come in plan order, by rank and then in that order."""
-        return sorted(positions, key=self._ranks.__getitem__) if len(positions) > 1 else positions
+    def _joined_ids(self, positions: Sequence[int], repeats: Sequence[Copy]) -> tuple[str, ...]:
+        corpora = {ranking.engine: ranking.corpus for ranking in self._rankings}
+        ids = {self._id(position) for position in positions}
+        ids.update(qualify(corpora[copy.engine], copy.hit.id) for copy in repeats)
+        return tuple(sorted(ids)) if len(ids) > 1 else ()
+
+    def _owner(self, position: int) -> Ranking:
+        return self._rankings[position % self._width]
 
     def _id(self, position: int) -> str:
-        return qualify(self._owners[position].corpus, self._hits[position].id)
+        return qualify(self._owner(position).corpus, self._hits[position].id)
 
     def _copy(self, position: int) -> Copy:
-        owner = self._owners[position]
-        return Copy(owner.engine, self._ranks[position], self._hits[position], owner.weight, owner.order, owner.trust)
+        return _copy(self._owner(position), position // self._width + 1, self._hits[position])
 
-    def _body(self, copies: Sequence[Copy], id: str | None = None) -> int:
-        """Which of the copies, given by rank, gives the body: the highest trust, then the longest text, then the rank.
+    def _merged(self, copies: Sequence[Copy], id: str | None = None) -> tuple[int, float | None]:
+        """Which of the copies, given by rank, gives the body, and the confidence they carry together.
 
-        With an ``id`` the texts are also looked at for signs that the copies are no copies.
+        The body: the highest trust, then the longest text, then the rank. With an ``id`` the texts are also looked at
+        for signs that the copies are no copies.
         """
-        if len(copies) == 1:
-            return 0
-        graded, alike = not self._one_trust, True
+        graded, alike, sure = not self._one_trust, True, False
         first = copies[0].hit.members.get("text")
         for copy in copies:
-            members = copy.hit.members
+            hit = copy.hit
+            members = hit.members
+            if hit.confidence is not None:
+                sure = True
             if "trust" in members:
                 graded = True
             if alike and members.get("text") != first:  # also while still encoded
                 alike = False
+        confidence = _confidence(copies) if sure else None
+        if len(copies) == 1 or (alike and not graded):
+            return 0, confidence
         levels = [trust_level(copy.hit, copy.trust) for copy in copies] if graded else [0] * len(copies)
         if alike:
-            return levels.index(max(levels))
+            return levels.index(max(levels)), confidence
         texts = [text_of_hit(copy.hit) or "" for copy in copies]
         body = max(range(len(texts)), key=lambda place: (levels[place], len(texts[place]), -place))
         if id is not None:
             self._note_strangers(copies, texts, body, id)
-        return body
+        return body, confidence
 
     def _note_strangers(self, copies: Sequence[Copy], texts: Sequence[str], body: int, id: str) -> None:
         """One note for a pair of engines, of which one gave the body and the other a text that has nothing of it."""
@@ -300,12 +304,16 @@ class _Table:
                 self.notes.append(Note("unlike-texts", (low, high), said))
 
 
+def _copy(ranking: Ranking, rank: int, hit: Hit) -> Copy:
+    return Copy(ranking.engine, rank, hit, ranking.weight, ranking.order, ranking.trust)
+
+
 def _confidence(copies: Sequence[Copy]) -> float | None:
     """Σ w·c / Σ w over the copies that carry a confidence. Not the score of fusion by confidence."""
     parts: list[tuple[float, float]] = []
     for copy in copies:
-        confidence = copy.hit.confidence
-        if confidence is not None and 0 <= confidence <= 1:
+        confidence = usable_confidence(copy.hit)
+        if confidence is not None:
             parts.append((copy.weight, confidence))
     if len(parts) < 2:
         return parts[0][1] if parts else None

@@ -73,8 +73,7 @@ class Rrf(Strategy):
     def contributions(self, rankings: Sequence[Ranking], scale: Scale) -> Contributions:
         k = self.k
         longest = max((len(ranking.hits) for ranking in rankings), default=0)
-        depths = [k + rank for rank in range(1, longest + 1)]
-        lists = {weight: [weight / depth for depth in depths] for weight in {r.weight for r in rankings}}
+        lists = {w: [w / (k + rank) for rank in range(1, longest + 1)] for w in {r.weight for r in rankings}}
         return [lists[r.weight][: len(r.hits)] for r in rankings], []
 
 

@@ -48,6 +48,10 @@ class Notifier:
         self._hits: Sequence[bytes] | None = None
         self._pending: asyncio.Handle | None = None
 
+    @property
+    def wants_progress(self) -> bool:
+        return self._emit is not None and self._token is not None
+
     def progress(self, fraction: float, stage: str, message: str | None, hits: Sequence[bytes] | None) -> None:
         if self._emit is None or self._token is None:
             return
@@ -110,6 +114,10 @@ class RequestCall:
         self.snapshot = snapshot
         self.meta = meta
         self._notifier = notifier
+
+    @property
+    def wants_progress(self) -> bool:
+        return self._notifier.wants_progress
 
     def progress(
         self, fraction: float, stage: str, message: str | None = None, hits: Sequence[bytes] | None = None

@@ -380,9 +380,12 @@ def _encoded(result: Any) -> bytes:
     encoded = _json.encode(result)
     if not encoded.startswith(b"{"):
         raise TypeError("a result must be an object")
-    if b"\n" in encoded or b"\r" in encoded:
-        # Sealed parts are compact; what is not was not sealed, and a line break would end the frame on stdio.
-        encoded = _json.encode(_json.decode(encoded, Any))
-    if b"null" in encoded and not _json.finite(msgspec.to_builtins(result)):
+    if b"null" in encoded and not _json.finite(msgspec.to_builtins(result, enc_hook=_opaque)):
         raise ValueError("a result holds NaN or an infinity")
-    return encoded
+    return envelope.one_line(encoded)
+
+
+def _opaque(sealed: Any) -> None:
+    """Parts that are encoded already were looked at when they were sealed."""
+    if not isinstance(sealed, _json.Raw):
+        raise TypeError(f"{type(sealed).__name__} cannot be sent")

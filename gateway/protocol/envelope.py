@@ -35,6 +35,7 @@ __all__ = [
     "failure",
     "id_key",
     "notification",
+    "one_line",
     "parse",
     "success",
 ]
@@ -175,11 +176,10 @@ def id_key(raw: bytes, limit: int = 512) -> IdKey:
 
 # Bounds, before any parser sees the frame.
 
-# Possessive, and with an optional end, so that an unterminated string is passed over once and not once per quote.
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _OPEN, _CLOSE, _COMMA = 1, 255, 2
 _STRUCTURE = bytes.maketrans(b"[{]},", bytes([_OPEN, _OPEN, _CLOSE, _CLOSE, _COMMA]))
-_NOISE = bytes(set(range(256)) - set(b"[{]},"))
+_NOISE = bytes(set(range(256)) - set(b'[{]},"'))
+_STRING = re.compile(rb'"[^"]*"?')
 
 
 def _bounds(frame: bytes, is_batch: bool, limits: Limits) -> RcpError | None:
@@ -187,12 +187,21 @@ def _bounds(frame: bytes, is_batch: bool, limits: Limits) -> RcpError | None:
     long = is_batch and frame.count(b",") >= limits.batch
     if not deep and not long:
         return None
-    structure = _STRING.sub(b"", frame).translate(_STRUCTURE, _NOISE)
+    structure = _structure(frame, commas=long)
     if deep and _depth_exceeds(structure, limits.depth):
         return CallerError("the frame is nested too deeply", code=Code.PARSE_ERROR, data={"limit": limits.depth})
     if long and _members_exceed(structure, limits.batch):
         return invalid_params("the batch has too many members", field="batch", limit=limits.batch)
     return None
+
+
+def _structure(frame: bytes, *, commas: bool) -> bytes:
+    """The brackets (and commas) outside strings. Linear, and nearly all of it in C: the frame may be hostile."""
+    # A run of backslashes starts an escape, so pairs are counted from its left.
+    bare = frame.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in frame else frame
+    # Two quotes side by side may go, be they one empty string or the seam of two: what was inside stays inside.
+    bare = bare.translate(_STRUCTURE, _NOISE if commas else _NOISE + b",").replace(b'""', b"")
+    return _STRING.sub(b"", bare) if b'"' in bare else bare
 
 
 def _depth_exceeds(structure: bytes, limit: int) -> bool:
@@ -228,7 +237,17 @@ def failure(id: bytes, error: bytes) -> bytes:
 
 
 def notification(method: str, params: bytes) -> bytes:
-    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_json.encode(method), params)
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_json.encode(method), one_line(params))
+
+
+def one_line(encoded: bytes) -> bytes:
+    """The same JSON without line breaks, which would end a frame on stdio.
+
+    What we encode has none; an encoded part that somebody spliced in might.
+    """
+    if b"\n" not in encoded and b"\r" not in encoded:
+        return encoded
+    return _json.encode(_json.decode(encoded, Any))
 
 
 def batch_of(answers: Sequence[bytes]) -> bytes:

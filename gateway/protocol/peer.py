@@ -71,7 +71,7 @@ class Answer:
     """The answer to request ``id``: an error, or a result that is still encoded."""
 
     id: int
-    result: _json.Raw = _ABSENT
+    result: _json.Raw
     error: PeerError | None = None
 
     def object(self) -> _json.Raw:
@@ -82,7 +82,7 @@ class Answer:
         """
         if self.error is not None:
             raise failure(self.error)
-        if not bytes(self.result).lstrip().startswith(b"{"):
+        if bytes(memoryview(self.result)[:1]) != b"{":
             raise BackendUnavailable("the engine's answer is not a JSON object")
         return self.result
 

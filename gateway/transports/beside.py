@@ -27,7 +27,7 @@ async def beside(receive: Receive, work: Awaitable[T]) -> T:
     scope would repeat the cancellation in every cycle of the loop while the work behind cleans up.
     """
     worker = asyncio.current_task()
-    assert worker is not None  # noqa: S101 - a coroutine that runs has a task
+    assert worker is not None
     gone = False
 
     async def watch() -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from gateway import _json
 from gateway.errors import Code, RcpError
+from gateway.protocol import Limits
+from gateway.protocol.envelope import Malformed, Request, parse
 
-__all__ = ["fault", "streams", "too_large"]
-
-
-class _Peek(msgspec.Struct):
-    id: _json.Raw | msgspec.UnsetType = msgspec.UNSET
+__all__ = ["fault", "has_one_answer", "too_large"]
 
 
 def fault(error: RcpError) -> bytes:
@@ -23,14 +19,10 @@ def too_large(limit: int) -> RcpError:
     return RcpError(f"the message is larger than {limit} bytes", code=Code.PAYLOAD_TOO_LARGE, data={"limit": limit})
 
 
-def streams(frame: bytes) -> bool:
-    """True if the frame has exactly one answer, so that a stream can end in it.
+def has_one_answer(frame: bytes) -> bool:
+    """True if a stream can end in the answer to this frame.
 
-    A notification has none (it must get no body), a batch has many. What cannot be read has one: its error.
+    A notification has none, and must get no body at all; a batch has many. Whoever asks for a stream pays for a second
+    parse of its small frame, since the answer must begin before the dispatcher has seen it.
     """
-    if frame.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"["):
-        return False
-    try:
-        return _json.decode(frame, _Peek).id is not msgspec.UNSET
-    except (_json.DecodeError, RecursionError):
-        return True
+    return isinstance(parse(frame, Limits()), Request | Malformed)

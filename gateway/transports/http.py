@@ -10,21 +10,20 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from gateway.caller import ANONYMOUS, Caller
 from gateway.errors import Code, RcpError
+from gateway.protocol import Dispatcher, Session, Sessions
 from gateway.transports.beside import ClientGone, Receive, beside
-from gateway.transports.frames import fault, streams, too_large
+from gateway.transports.frames import fault, has_one_answer, too_large
 from gateway.transports.guard import Guard
 from gateway.transports.sse import Send, accepts_events, stream
 
-if TYPE_CHECKING:
-    from gateway.protocol import Dispatcher, Session, Sessions
-
-__all__ = ["Authenticate", "HttpApp"]
+__all__ = ["Authenticate", "HttpApp", "Mode"]
 
 Headers = Mapping[bytes, bytes]
+Mode = Literal["stateless", "token", "peer"]
 Extra = list[tuple[bytes, bytes]]
 Authenticate = Callable[[Headers, str], Caller]
 """Who asks, from the lower-cased header names with their values, and the peer's address.
@@ -40,6 +39,9 @@ _LINGER = 2.0
 class HttpApp:
     """The ASGI app. One for each base path.
 
+    ``mode`` says what a request without a session token is (DECISIONS D1): ``stateless``, initialised by nature;
+    ``token``, the start of a session; ``peer``, part of the session of everybody at its address with its credentials.
+    A token is issued and honoured in every mode.
     ``streaming`` says whether the gateway advertises it. ``silence`` is in seconds, ``body_limit`` in bytes,
     ``body_timeout`` bounds how long a body may take to arrive, in seconds.
     """
@@ -49,6 +51,7 @@ class HttpApp:
         dispatcher: Dispatcher,
         sessions: Sessions,
         *,
+        mode: Mode = "stateless",
         base: str = "/rcp",
         guard: Guard | None = None,
         authenticate: Authenticate | None = None,
@@ -60,6 +63,7 @@ class HttpApp:
     ) -> None:
         self._dispatcher = dispatcher
         self._sessions = sessions
+        self._mode = mode
         self._base = "/" + base.strip("/") if base.strip("/") else ""
         self._guard = guard or Guard()
         self._authenticate = authenticate
@@ -70,10 +74,10 @@ class HttpApp:
         self._ready = ready
         self._draining = False
 
-    async def drain(self) -> None:
-        """Turns unready and ends the calls in flight within the dispatcher's own limit. For ``serve(draining=)``."""
+    async def drain(self, timeout: float) -> None:
+        """Turns unready, refuses new calls and ends those in flight within ``timeout`` seconds."""
         self._draining = True
-        await self._dispatcher.close()
+        await self._dispatcher.close(timeout)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -123,11 +127,9 @@ class HttpApp:
         method: str,
         extra: Extra,
     ) -> None:
-        peer: str = scope["client"][0] if scope.get("client") else ""
+        peer = _peer(scope)
         try:
-            caller = self._authenticate(headers, peer) if self._authenticate is not None else ANONYMOUS
-            if int(headers.get(b"content-length", b"0")) > self._body_limit:
-                raise too_large(self._body_limit)
+            caller = self._caller(headers, peer)
         except RcpError as error:
             await _refuse(receive, send, _status_of(error), error, extra)
             return
@@ -140,7 +142,7 @@ class HttpApp:
         session = self._session(headers, peer, caller)
         answer = partial(self._dispatcher.answer, frame, session, path_method=method or None)
         wants_events = self._streaming and accepts_events(headers.get(b"accept"))
-        if wants_events and scope.get("http_version") != "1.0" and streams(frame):
+        if wants_events and scope.get("http_version") != "1.0" and has_one_answer(frame):
             await stream(receive, send, lambda emit: answer(emit=emit), headers=extra, silence=self._silence)
             return
         reply = await beside(receive, answer(emit=None))
@@ -149,14 +151,37 @@ class HttpApp:
         else:
             await _reply(send, 200, reply, [_JSON, *extra])
 
+    async def admit(self, scope: MutableMapping[str, Any], receive: Receive) -> tuple[Caller, bytes]:
+        """The caller and the body of a request to a route beside RCP's, under the same rules as RCP's own.
+
+        Raises :class:`~gateway.errors.RcpError` for what is refused, :class:`ClientGone` if the client broke off.
+        """
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        reason = self._guard.refusal(headers)
+        if reason is not None:
+            raise RcpError(reason, code=Code.UNAUTHORIZED)
+        return self._caller(headers, _peer(scope)), await self._read(receive)
+
+    def _caller(self, headers: dict[bytes, bytes], peer: str) -> Caller:
+        """Who asks, before the body is read. Raises :class:`RcpError` for who may not or announces too much."""
+        caller = self._authenticate(headers, peer) if self._authenticate is not None else ANONYMOUS
+        if int(headers.get(b"content-length", b"0")) > self._body_limit:
+            raise too_large(self._body_limit)
+        return caller
+
     def _session(self, headers: Headers, peer: str, caller: Caller) -> Session:
+        issue = self._sessions.issue
         token = headers.get(b"rcp-session")
-        authorization = headers.get(b"authorization")
-        return self._sessions.find(
-            caller,
-            token=None if token is None else token.decode("latin-1"),
-            peer=(peer, authorization),
-        )
+        if token is not None:
+            # A fresh session in place of one that is unknown or expired: it refuses with -32001 and may be initialised.
+            return self._sessions.find(token.decode("latin-1"), caller) or Session("strict", caller, issue=issue)
+        match self._mode:
+            case "stateless":
+                return Session("implicit", caller, issue=issue)
+            case "peer":
+                return self._sessions.peer((peer, headers.get(b"authorization")), caller, issue=issue)
+            case "token":
+                return Session("strict", caller, issue=issue)
 
     async def _read(self, receive: Receive) -> bytes:
         """The body. Raises :class:`RcpError` if it is too large or too slow, :class:`ClientGone` if it broke off."""
@@ -221,3 +246,9 @@ async def _refuse(receive: Receive, send: Send, status: int, error: RcpError, ex
             while message["type"] == "http.request" and message.get("more_body", False):
                 message = await receive()
     await send({"type": "http.response.body", "body": b""})
+
+
+def _peer(scope: MutableMapping[str, Any]) -> str:
+    """The address that the client comes from."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""

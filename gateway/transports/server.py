@@ -10,11 +10,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, NamedTuple
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 __all__ = ["Address", "listen", "serve"]
 
 _HEADER_BYTES = 64 << 10
+_LAST_WORDS = 1.0  # seconds for the answers of calls that were cut short
 
 
 class Address(NamedTuple):
@@ -55,15 +56,16 @@ async def serve(
     header_timeout: float = 10.0,
     keep_alive: float = 60.0,
     drain_timeout: float = 10.0,
-    draining: Callable[[], Awaitable[None]] | None = None,
+    draining: Callable[[float], Awaitable[None]] | None = None,
     max_connections: int | None = None,
     access_log: bool = False,
 ) -> AsyncIterator[Address]:
     """Serves the app while the block runs; yields the address it is reached at.
 
-    On leaving the block: no new connections, ``draining`` is started (the app turns unready there and ends its calls),
-    idle connections are closed, and requests in flight, open event streams among them, have ``drain_timeout`` seconds
-    before they are cancelled. Takes no signals. All times in seconds.
+    On leaving the block: no new connections, idle ones are closed, and ``draining`` (``HttpApp.drain``) is awaited with
+    ``drain_timeout``: there the app turns unready and ends its calls, so that each request in flight, open event
+    streams among them, still gets its last frame. What is left a moment later is cancelled. Takes no signals. All times
+    in seconds.
 
     Raises ``OSError`` if the address cannot be had.
     """
@@ -80,7 +82,7 @@ async def serve(
         proxy_headers=False,  # or any client could choose the address that it is known by
         server_header=False,
         timeout_keep_alive=keep_alive,  # type: ignore[arg-type]  # call_later takes a float
-        timeout_graceful_shutdown=drain_timeout,  # type: ignore[arg-type]  # so does wait_for
+        timeout_graceful_shutdown=drain_timeout + _LAST_WORDS,  # type: ignore[arg-type]  # so does wait_for
         limit_concurrency=max_connections,
     )
     server = _Server(config)
@@ -89,11 +91,8 @@ async def serve(
         await server.wait_started(running)
         yield bound
     finally:
-        # The server must be asked before the app drains, or new calls come in behind the drain.
         server.stop()
-        with contextlib.suppress(asyncio.CancelledError):
-            await server.refusing.wait()
-        drain = asyncio.ensure_future(draining()) if draining is not None else None
+        drain = None if draining is None else asyncio.ensure_future(draining(drain_timeout))
         await running
         if drain is not None:
             await drain
@@ -106,7 +105,6 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._ready = asyncio.Event()
         self._stopping = asyncio.Event()
-        self.refusing = asyncio.Event()
 
     def stop(self) -> None:
         self.should_exit = True
@@ -132,7 +130,12 @@ class _Server(uvicorn.Server):
                     await self._stopping.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.refusing.set()
+        # asyncio before 3.12 loses a connection that was just accepted when its server is closed: it stays open, and
+        # nobody reads it. So accepting stops first, and what was accepted is let in; uvicorn then closes it properly.
+        for sock in sockets or []:
+            asyncio.get_running_loop().remove_reader(sock)
+        for _ in range(3):
+            await asyncio.sleep(0)
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -185,7 +188,8 @@ class _Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _idle(self) -> bool:
-        return self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]  # None at first
+        cycle: RequestResponseCycle | None = self.cycle  # whatever its annotation says
+        return cycle is None or cycle.response_complete
 
     def _give_up(self) -> None:
         self._head_timer = None

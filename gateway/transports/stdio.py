@@ -16,18 +16,17 @@ import select
 import sys
 import threading
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gateway.protocol import Dispatcher, Session, State
 from gateway.transports.frames import fault, too_large
 from gateway.transports.lines import Lines
-
-if TYPE_CHECKING:
-    from gateway.protocol import Dispatcher, Session
 
 __all__ = ["claim", "serve_stdio"]
 
 _CHUNK = 64 << 10
 _HIGH_WATER = 1 << 20
+_LAST_WORDS = 1.0  # seconds for the answers of calls that were cut short
 
 
 def claim() -> tuple[int, int]:
@@ -110,15 +109,18 @@ class _Serving:
             await self._writer.close(0.0 if self._peer_gone else drain_timeout)
 
     async def _drain(self, timeout: float) -> None:
-        """Lets the calls in flight end, then has the dispatcher end those that did not."""
-        calls = set(self._calls)
-        if calls:
-            await asyncio.wait(calls, timeout=timeout)
+        """Lets the calls in flight end, then has the dispatcher answer those that did not."""
+        if self._calls:
+            await asyncio.wait(set(self._calls), timeout=timeout)
+        if self._calls:
+            await self._dispatcher.close(0)
+        if self._calls:
+            await asyncio.wait(set(self._calls), timeout=_LAST_WORDS)
 
     async def _accept(self, lines: list[bytes | None]) -> bool:
         """Starts a call for each line; false once nothing more is wanted. Waits while too much is in flight."""
         me = asyncio.current_task()
-        assert me is not None  # noqa: S101 - a coroutine that runs has a task
+        assert me is not None
         self._accepting.add(me)
         me.add_done_callback(self._accepting.discard)
         for line in lines:
@@ -131,13 +133,13 @@ class _Serving:
             call = asyncio.create_task(self._serve(line))
             self._calls.add(call)
             call.add_done_callback(self._ended)
-            if not self._session.initialized:
+            if self._session.state is State.FRESH:
                 # Clients pipeline `initialize` and their first call; what depends on it must find it done.
                 await asyncio.wait({call})
         return not self._over.is_set()
 
     async def _serve(self, line: bytes) -> None:
-        if self._session.closed:  # came behind `shutdown`
+        if self._shut_down():  # came behind `shutdown`
             return
         answered = False
 
@@ -149,7 +151,7 @@ class _Serving:
         answered = True
         if answer is not None:
             await self._writer.write(answer)
-        if self._session.closed:
+        if self._shut_down():
             self._over.set()
 
     def _ended(self, call: asyncio.Task[None]) -> None:
@@ -159,6 +161,9 @@ class _Serving:
             asyncio.get_running_loop().call_exception_handler(
                 {"message": "a stdio call failed", "exception": error, "task": call}
             )
+
+    def _shut_down(self) -> bool:
+        return self._session.state is State.CLOSED
 
     def _lost_peer(self) -> None:
         self._peer_gone = True

@@ -90,7 +90,11 @@ class StaticEmbedderKind(EngineKind[StaticEmbedderConfig]):
 def _capabilities(config: StaticEmbedderConfig) -> Capabilities:
     return Capabilities(
         embed=EmbedCapability(
-            dimension=DIMENSION, identity=IDENTITY, batch_limit=config.batch_limit, normalized=True, modalities=("text",)
+            dimension=DIMENSION,
+            identity=IDENTITY,
+            batch_limit=config.batch_limit,
+            normalized=True,
+            modalities=("text",),
         )
     )
 

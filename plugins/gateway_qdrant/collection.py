@@ -64,7 +64,7 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """``dense`` and ``sparse`` are by name, ``""`` the unnamed vector; a sparse vector says whether IDF is applied.
 
     ``indexes`` maps a payload key, as the server spells it, to its index type. ``substring`` and ``booleans`` say
-    whether such conditions can be trusted here. ``rewritable_indexes`` if the collection is ours to index.
+    whether such conditions can be trusted here.
     """
 
     dense: Mapping[str, Vector]
@@ -76,14 +76,16 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """One filterable field: its type, its payload key as Qdrant writes it, and whether conditions on it are pushed.
+    """One filterable field: its type, and its payload key as Qdrant writes it, ``None`` if nothing on it is pushed.
 
-    ``path`` is the way through the payload for a field that is not simply a key of the metadata.
+    ``path`` is the way through the payload for a field that is not simply a key of the metadata. ``clean`` says that
+    no stored value can be read by Qdrant in another way than the filter language reads it.
     """
 
     type: FieldType
     key: str | None
     epoch_ms: bool = False
+    clean: bool = False
     path: tuple[str, ...] | None = None
 
 
@@ -149,12 +151,14 @@ def bind(config: QdrantConfig, found: Collection) -> tuple[dict[str, Binding], l
         elif not fits:
             warnings.append(
                 f"field {name!r} is declared {settings.type} but has a payload index of type {index}, under which "
-                "Qdrant would hide documents: the gateway checks it on the hits; recreate the index or mend the settings"
+                "Qdrant would hide documents: the gateway checks it on the hits; change the index or the settings"
             )
         bindings[name] = Binding(
             type=settings.type,
             key=key if fits else None,
             epoch_ms=settings.dates == "epoch_ms",
+            # An integer index holds whole numbers only, which is what the filter language sees in an int field.
+            clean=settings.clean or (settings.type == "int" and index == "integer"),
             path=None if path == _home(config, name) else path,
         )
     return bindings, warnings
@@ -207,7 +211,8 @@ def check_vectors(config: QdrantConfig, found: Collection) -> Vector | None:
     vector = found.dense.get(dense.name)
     if vector is None:
         raise ConfigError(
-            f"the collection has no dense vector {dense.name!r}; it has {_names(found.dense)}", path="vectors.dense.name"
+            f"the collection has no dense vector {dense.name!r}; it has {_names(found.dense)}",
+            path="vectors.dense.name",
         )
     if dense.dimension and dense.dimension != vector.size:
         raise ConfigError(

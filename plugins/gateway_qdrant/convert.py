@@ -62,7 +62,7 @@ def _query(edge: Any, query: Any, using: str | None, body: Mapping[str, Any]) ->
         case {"fusion": "dbsf"}:
             return edge.Fusion.Dbsf()
         case {"formula": formula, **rest}:
-            return edge.Formula(_expression(edge, formula), dict(rest.get("defaults") or {}))
+            return edge.Formula(_expression(edge, formula), rest.get("defaults") or {})
         case _:
             raise InternalError
 
@@ -93,7 +93,7 @@ def _expression(edge: Any, value: Any) -> Any:
 _CLAUSES = ("must", "should", "must_not")
 
 
-def filter_of(edge: Any, filter: Mapping[str, Any]) -> Any:  # noqa: A002
+def filter_of(edge: Any, filter: Mapping[str, Any]) -> Any:
     """A filter object. An empty clause would select everything, so there is none."""
     if not filter or filter.keys() - set(_CLAUSES) or not all(filter.values()):
         raise InternalError

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
-from gateway.errors import BackendUnavailable, ConfigError, InternalError, PluginError, RcpError, UpstreamError
+from gateway.errors import (
+    BackendUnavailable,
+    ConfigError,
+    GatewayError,
+    InternalError,
+    PluginError,
+    RcpError,
+    UpstreamError,
+)
 from gateway.spi.codec import loads
 from gateway.spi.engine import EngineContext
 from gateway_qdrant.collection import Collection, Vector, index_type, key_of
@@ -27,8 +35,14 @@ T = TypeVar("T")
 _CONFIG_FILE = "edge_config.json"
 _DISTANCES: Mapping[Distance, str] = {"cosine": "Cosine", "dot": "Dot", "euclid": "Euclid", "manhattan": "Manhattan"}
 _INDEXES = {
-    **{"keyword": "Keyword", "integer": "Integer", "float": "Float", "geo": "Geo", "text": "Text"},
-    **{"bool": "Bool", "datetime": "Datetime", "uuid": "Uuid"},
+    "keyword": "Keyword",
+    "integer": "Integer",
+    "float": "Float",
+    "geo": "Geo",
+    "text": "Text",
+    "bool": "Bool",
+    "datetime": "Datetime",
+    "uuid": "Uuid",
 }
 
 
@@ -88,14 +102,15 @@ def _opened(edge: Any, path: Path, config: QdrantConfig) -> Any:
         else:
             path.mkdir(parents=True, exist_ok=True)
             shard = edge.EdgeShard.create(str(path), _layout(edge, config))
-    except RcpError:
+    except GatewayError:
         raise
     except OSError as error:
         raise ConfigError(f"{path} cannot be used as a folder: {error.strerror}", path="path") from None
     except Exception as error:  # noqa: BLE001  # the engine knows no other
         raise _not_opened(error, path) from None
     try:
-        _index(edge, shard, config)
+        if config.manage_indexes:
+            _index(edge, shard, config)
     except Exception as error:  # noqa: BLE001  # as above; the folder must be free again
         _closed(shard)
         raise _classified(error) from None
@@ -106,8 +121,8 @@ def _not_opened(error: Exception, path: Path) -> Exception:
     text = str(error)
     if "WouldBlock" in text:
         fault = BackendUnavailable(
-            f"another process holds the embedded collection in {path.name}: it has one owner at a time. Stop the other "
-            "one, ask it instead of opening the folder again, or run a Qdrant server and use url"
+            f"the embedded collection in {path.name} is open elsewhere, in another process or as another engine, and "
+            "has one owner at a time: send requests to that one (--url), or run a Qdrant server and use url"
         )
         fault.detail = f"{path}: {text}"
         return fault
@@ -210,13 +225,13 @@ class EdgeWire:
         return await self._run(run)
 
     async def ping(self, timeout: float) -> None:
-        await self._run(self._shard.info)
+        await self._run(lambda: self._shard.info())
 
     async def _run(self, function: Callable[[], T]) -> T:
         def guarded() -> T:
             try:
                 return function()
-            except RcpError:
+            except GatewayError:
                 raise
             except Exception as error:  # noqa: BLE001  # the engine knows no other
                 raise _classified(error) from None
@@ -232,9 +247,7 @@ class EdgeWire:
                 name: Vector(size=one["size"], distance=names[one["distance"]])
                 for name, one in (layout.get("vectors") or {}).items()
             },
-            sparse={
-                name: one.get("modifier") == "idf" for name, one in (layout.get("sparse_vectors") or {}).items()
-            },
+            sparse={name: one.get("modifier") == "idf" for name, one in (layout.get("sparse_vectors") or {}).items()},
             indexes={key: _index_name(info.data_type) for key, info in self._shard.info().payload_schema.items()},
             booleans=False,
         )

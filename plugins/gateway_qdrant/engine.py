@@ -44,7 +44,12 @@ from gateway_qdrant.wire import Wire
 __all__ = ["QdrantEngine", "QdrantKind"]
 
 _MODEL = "qdrant/bm25"
-_SCALES = {"cosine": ("cosine", -1.0), "dot": ("dot", None), "euclid": ("unbounded", None), "manhattan": ("unbounded", None)}
+_SCALES = {
+    "cosine": ("cosine", -1.0),
+    "dot": ("dot", None),
+    "euclid": ("unbounded", None),
+    "manhattan": ("unbounded", None),
+}
 _Texts = Callable[[str], Mapping[str, Any]]
 
 
@@ -93,7 +98,7 @@ class QdrantEngine(Engine):
             return None
         return VectorNeed(embedder=self._config.embedder, dimension=self._vector.size)
 
-    def push_down(self, filter: Filter) -> Pushdown[Any]:  # noqa: A002
+    def push_down(self, filter: Filter) -> Pushdown[Any]:
         return self._filters.push_down(filter)
 
     async def retrieve(self, query: EngineQuery, call: Call) -> EngineReply:
@@ -116,9 +121,7 @@ class QdrantEngine(Engine):
         if not query.include_text:
             return ()
         keys = self._config.payload.text
-        bare = sum(
-            1 for one in points if not any(isinstance((one.get("payload") or {}).get(key), str) for key in keys)
-        )
+        bare = sum(1 for one in points if not any(isinstance((one.get("payload") or {}).get(key), str) for key in keys))
         return (f"{bare} of {len(points)} hits have no text under {' or '.join(keys)}",) if bare else ()
 
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
@@ -166,7 +169,9 @@ class QdrantEngine(Engine):
             raise invalid_params("an id must not be empty", field="ids")
         points = list(dict.fromkeys(map(point_id, ids)))
         size = self._config.batch
-        return sum([await self._wire.delete(points[at : at + size], call.remaining()) for at in range(0, len(points), size)])
+        return sum(
+            [await self._wire.delete(points[at : at + size], call.remaining()) for at in range(0, len(points), size)]
+        )
 
     async def ping(self, call: Call) -> None:
         await self._wire.ping(call.remaining())
@@ -180,10 +185,14 @@ class QdrantKind(EngineKind[QdrantConfig]):
 
     def offers(self, config: QdrantConfig) -> Capabilities:
         bindings = {
-            name: Binding(type=field.type, key=None) for name in config.fields if (field := config.field(name)) is not None
+            name: Binding(type=field.type, key=None)
+            for name in config.fields
+            if (field := config.field(name)) is not None
         }
         dense = config.vectors.dense
-        vector = None if dense is None or dense.distance is None else Vector(size=dense.dimension, distance=dense.distance)
+        vector = (
+            None if dense is None or dense.distance is None else Vector(size=dense.dimension, distance=dense.distance)
+        )
         return _capabilities(config, bindings, vector, None)
 
     def requires(self, config: QdrantConfig) -> Sequence[str]:

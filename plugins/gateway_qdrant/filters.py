@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.filters import Condition, Exact, Filter, FilterCompiler, Instant, Op, Pushdown, Scalar
+from gateway.filters import Condition, Exact, Filter, FilterCompiler, Instant, Loose, Op, Pushdown, Scalar
 from gateway_qdrant.collection import Binding, Collection
 
 __all__ = ["QdrantFilters", "conditions_in"]
@@ -27,7 +27,7 @@ class QdrantFilters(FilterCompiler[Native]):
         self._bindings = bindings
         self._found = found
 
-    def push_down(self, filter: Filter) -> Pushdown[Native]:  # noqa: A002
+    def push_down(self, filter: Filter) -> Pushdown[Native]:
         """As the law has it; a filter over strict mode's limits is not pushed at all rather than refused there."""
         pushed = super().push_down(filter)
         strict = self._found.strict
@@ -37,17 +37,34 @@ class QdrantFilters(FilterCompiler[Native]):
         fits = conditions <= (strict.max_conditions or conditions) and values <= (strict.max_values or values)
         return pushed if fits else Pushdown.unpushed(filter)
 
-    def satisfying(self, c: Condition) -> Exact[Native] | None:
+    def satisfying(self, c: Condition) -> Exact[Native] | Loose[Native] | None:
         native = self._positive(c)
-        return None if native is None else Exact(native)
+        if native is None:
+            return None
+        return Exact(native) if self._same_reading(c) else Loose(native)
 
     def violating(self, c: Condition) -> Exact[Native] | None:
-        """Exact, because ``must_not`` is the complement over all points, those without the field among them."""
+        """``must_not`` is the complement over all points, those without the field among them.
+
+        So it is exact where the condition is; elsewhere it would hide what Qdrant reads and the filter language does
+        not, and nothing is pushed.
+        """
         if c.op is Op.EXISTS:
             empty = self._empty(c)
             return None if empty is None else Exact(empty)
         native = self._positive(c)
-        return None if native is None else Exact({"must_not": [native]})
+        return None if native is None or not self._same_reading(c) else Exact({"must_not": [native]})
+
+    def _same_reading(self, c: Condition) -> bool:
+        """Whether Qdrant reads every stored value as the filter language does.
+
+        It orders fractions in a field of integers, which are no integers, and takes more spellings for dates: with
+        blanks around them, without seconds, with a leap second.
+        """
+        field = self._bindings.get(c.field)
+        if field is None or field.clean or c.op is Op.EXISTS:
+            return True
+        return not (field.type == "int" and c.op in _ORDER) and (field.type != "date" or field.epoch_ms)
 
     def all_of(self, parts: Sequence[Native]) -> Native:
         return {"must": list(parts)}

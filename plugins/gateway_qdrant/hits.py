@@ -32,7 +32,7 @@ def id_of(document: Document) -> str:
     return str(int(given)) if isinstance(given, float) and given.is_integer() else str(given)
 
 
-def point_id(id: str) -> int | str:  # noqa: A002
+def point_id(id: str) -> int | str:
     """The point that holds a document. Qdrant knows UUIDs and unsigned integers only.
 
     An id that is one of these, spelt as Qdrant spells it, is kept, so that points which somebody else wrote can be
@@ -45,14 +45,14 @@ def point_id(id: str) -> int | str:  # noqa: A002
     return str(uuid.uuid5(_NAMESPACE, id))
 
 
-def payload_of(document: Document, id: str, layout: PayloadSettings) -> dict[str, Any]:  # noqa: A002
-    """A document's payload. With flat metadata a key that already means something else is refused, never overwritten."""
+def payload_of(document: Document, id: str, layout: PayloadSettings) -> dict[str, Any]:
+    """A document's payload. A metadata key that means something else in a flat payload is refused, not overwritten."""
     own = {layout.id: id, layout.text[0]: document.text}
     meta = document.meta or {}
     if layout.meta:
         return {**own, layout.meta: meta}
     if taken := meta.keys() & {layout.id, *layout.text}:
-        name = sorted(taken)[0]
+        name = min(taken)
         raise invalid_params(f"the metadata key {name!r} is taken by this engine's payload", field=f"meta.{name}")
     return {**meta, **own}
 

@@ -143,7 +143,9 @@ class Requests:
         name = recency.field or ""
         field = self._bindings.get(name)
         if field is None or field.key is None or field.type != "date" or field.epoch_ms:
-            raise option_unsupported("recency needs a date field of this engine, stored as text", option=f"recency.{name}")
+            raise option_unsupported(
+                "recency needs a date field of this engine, stored as text", option=f"recency.{name}"
+            )
         half_life = (recency.half_life_days or 30.0) * _DAY_S
         now = self._now()
         decay = {

@@ -50,9 +50,7 @@ class RestWire:
         return points
 
     async def upsert(self, points: Sequence[Point], timeout: float) -> None:
-        await self._call(
-            "PUT", f"{self._root}/points", timeout, json={"points": list(points)}, params={"wait": True}
-        )
+        await self._call("PUT", f"{self._root}/points", timeout, json={"points": list(points)}, params={"wait": True})
 
     async def delete(self, ids: Sequence[int | str], timeout: float) -> int:
         """Counts first, since the server does not say what a deletion removed."""

@@ -85,7 +85,10 @@ class VectorSettings(_Part, frozen=True):
 
 
 class HybridSettings(_Part, frozen=True):
-    """How the server fuses the two lists. ``rrf`` gives w/(rrf_k + rank); weights are those of dense and sparse."""
+    """How Qdrant fuses the two lists. ``rrf`` sums 1/(rrf_k + rank/weight), ranks counted from 1.
+
+    That is Qdrant's own way to weigh, found by experiment: it divides the rank where others multiply the share.
+    """
 
     fusion: Literal["rrf", "dbsf"] = "rrf"
     rrf_k: int = 60
@@ -104,12 +107,15 @@ class FieldSettings(_Part, frozen=True):
     """A metadata field that can be filtered on.
 
     ``path`` is where it stands in the payload, dotted, if not under the metadata by its own name. ``dates`` is how
-    dates are stored: RFC 3339 text or milliseconds since 1970.
+    dates are stored: RFC 3339 text or milliseconds since 1970. ``clean`` promises that every stored value is of the
+    declared type: integers are whole, dates are spelt as RFC 3339 has it. Without it, conditions that Qdrant answers
+    otherwise for values that are not are checked by the gateway too, and their negations are checked only there.
     """
 
     type: FieldType
     path: str | None = None
     dates: Literal["rfc3339", "epoch_ms"] = "rfc3339"
+    clean: bool = False
 
     def __post_init__(self) -> None:
         if self.path is not None and not all(self.path.split(".")):
@@ -155,7 +161,8 @@ class QdrantConfig(EngineConfig, frozen=True, kw_only=True):
     """Exactly one of ``path`` and ``url``. See the nested parts.
 
     ``embedder`` is the id of the engine that makes dense vectors. ``max_k`` bounds ``k``. ``native`` lists what the
-    server does instead of the gateway when it is the only engine asked.
+    server does instead of the gateway when it is the only engine asked. ``manage_indexes`` keeps the payload indexes of
+    an embedded collection in step with ``fields``. ``batch`` is how many points one write holds.
     """
 
     path: Path | None = None
@@ -172,6 +179,7 @@ class QdrantConfig(EngineConfig, frozen=True, kw_only=True):
     native: tuple[Literal["mmr", "recency"], ...] = ()
     max_k: int = 1_000
     writable: bool | None = None
+    manage_indexes: bool = True
     batch: int = 128
 
     def __post_init__(self) -> None:

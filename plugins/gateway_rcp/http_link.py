@@ -10,9 +10,10 @@ from typing import Any
 from gateway.errors import BackendUnavailable, Code, RateLimited, RcpError
 from gateway.protocol.peer import Answer, Peer, PeerError, Progress, Request, failure
 from gateway.secret import Secret
+from gateway.spi.call import Call
 from gateway.spi.http import HttpClient, HttpStream, retry_after_ms
 from gateway.spi.sse import SseDecoder
-from gateway_rcp.link import CANCEL_SECONDS, Sink, Tasks, note
+from gateway_rcp.link import CANCEL_SECONDS, Tasks, call_meta, note
 
 __all__ = ["HttpLink"]
 
@@ -21,28 +22,34 @@ _STREAM = {"Content-Type": "application/json", "Accept": "text/event-stream, app
 
 
 class HttpLink:
-    """``streaming`` is set once the upstream has said that it streams."""
+    """One upstream over HTTP. There is always a server to try, so it is always ``up``."""
 
     def __init__(self, client: HttpClient, tasks: Tasks, logger: logging.Logger) -> None:
         self.peer = Peer()
         self.up = True
-        self.streaming = False
         self._client = client
         self._tasks = tasks
         self._logger = logger
 
     async def exchange(
-        self, method: str, params: Mapping[str, Any], *, progress: Sink | None = None, session: str | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        call: Call | None = None,
+        progress: bool = False,
+        session: str | None = None,
     ) -> Answer:
-        stream = self.streaming and progress is not None
-        request = self.peer.request(method, params, progress=stream)
-        headers: dict[str, str | Secret] = dict(_STREAM if stream else _JSON)
+        if call is not None:
+            params = {**params, "_meta": call_meta(call)}
+        request = self.peer.request(method, params, progress=progress)
+        headers: dict[str, str | Secret] = dict(_STREAM if progress else _JSON)
         if session is not None:
             headers["RCP-Session"] = Secret(session)
         try:
             async with self._client.stream("POST", method, content=request.data, headers=headers) as response:
                 if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-                    return await self._events(request, response, progress)
+                    return await self._events(request, response, call)
                 return await self._body(request, response)
         except asyncio.CancelledError:
             # Closing the connection is the cancel. Ids of different clients may collide on one server, so an id is
@@ -54,7 +61,7 @@ class HttpLink:
         finally:
             self.peer.forget(request.id)
 
-    async def _events(self, request: Request, response: HttpStream, progress: Sink | None) -> Answer:
+    async def _events(self, request: Request, response: HttpStream, call: Call | None) -> Answer:
         decoder = SseDecoder()
         async for chunk in response.chunks():
             for data in decoder.feed(chunk):
@@ -62,8 +69,8 @@ class HttpLink:
                     case Answer() as answer:
                         return answer
                     case Progress(_, fraction, stage):
-                        if progress is not None:
-                            progress(fraction, stage)
+                        if call is not None:
+                            call.progress(fraction, stage)
                     case event:
                         note(self._logger, event)
         raise BackendUnavailable("the engine's stream ended without an answer")

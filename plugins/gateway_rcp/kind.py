@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 
 from gateway.errors import BackendUnavailable, RcpError
@@ -44,7 +44,14 @@ def _session(config: RcpConfig, context: EngineContext, link: Link, tasks: Tasks
     except PackageNotFoundError:
         release = "0"
     handshake = Handshake(name="rcp-gateway", version=release)
-    return Session(link, handshake, tasks, handshake_timeout=config.handshake_timeout, logger=context.logger)
+    return Session(
+        link,
+        handshake,
+        tasks,
+        handshake_timeout=config.handshake_timeout,
+        streaming=config.streaming,
+        logger=context.logger,
+    )
 
 
 def _engine(config: RcpConfig, session: Session) -> RcpEngine:
@@ -65,8 +72,7 @@ async def _over_http(config: RcpConfig, context: EngineContext) -> AsyncIterator
             try:
                 await session.ready()
             except RcpError as error:
-                raise _not_open(error) from error
-            link.streaming = config.streaming and isinstance(session.handshake.capabilities.get("streaming"), dict)
+                raise _unopened(error) from error
             yield _engine(config, session)
         finally:
             await tasks.close()
@@ -92,7 +98,7 @@ async def _over_stdio(config: RcpConfig, context: EngineContext) -> AsyncIterato
     )
     session = _session(config, context, link, tasks)
     opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    host = asyncio.create_task(link.run(session, opened))
+    host = tasks.start(link.run(session, opened))
     try:
         await asyncio.wait([host, opened], return_when=asyncio.FIRST_COMPLETED)
         if not opened.done():
@@ -100,17 +106,14 @@ async def _over_stdio(config: RcpConfig, context: EngineContext) -> AsyncIterato
         try:
             opened.result()
         except RcpError as error:
-            raise _not_open(error) from error
+            raise _unopened(error) from error
         yield _engine(config, session)
         await link.farewell()
     finally:
-        host.cancel()
-        with suppress(asyncio.CancelledError):
-            await host
         await tasks.close()
 
 
-def _not_open(error: RcpError) -> BackendUnavailable:
-    if isinstance(error, BackendUnavailable):
-        return error
-    return BackendUnavailable(error.message, retryable=error.retryable, data=error.data)
+def _unopened(error: RcpError) -> BackendUnavailable:
+    found = BackendUnavailable(f"it did not open: {error.message}", retryable=error.retryable, data=error.data)
+    found.detail = error.detail
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from gateway.spi.engine import EmbedReply, EngineReply
 __all__ = ["deleted", "embeddings", "hits", "identifier", "ids", "scores"]
 
 _ABSENT = Raw(b"")
+_NULL = re.compile(rb":\s*null")
 _NOTES = 10
 _NOTE_LETTERS = 300
 _VERSION_LETTERS = 256
@@ -32,6 +34,16 @@ class _Retrieved(msgspec.Struct, rename="camel"):
     usage: Raw = _ABSENT
     next_cursor: Raw = _ABSENT
     meta: Raw = msgspec.field(default=_ABSENT, name="_meta")
+
+
+class _Head(msgspec.Struct):
+    id: str | int | float
+    score: float | None = None
+    confidence: float | None = None
+
+
+class _Heads(msgspec.Struct):
+    hits: list[_Head]
 
 
 class _Loose(msgspec.Struct, rename="camel"):
@@ -50,15 +62,10 @@ def hits(answer: Answer, *, k: int) -> EngineReply:
     Raises the upstream's error, or :class:`BackendUnavailable` for an answer without a list of hits.
     """
     raw = answer.object()
-    found: list[Hit] = []
-    bad = 0
     reply, members = _retrieved(raw)
-    for one in members[:k]:
-        read = None if one is None else _hit(one)
-        if read is None:
-            bad += 1
-        else:
-            found.append(read)
+    wanted = members[:k]
+    found = _plain_hits(raw, wanted) or [one for one in map(_hit, wanted) if one is not None]
+    bad = len(wanted) - len(found)
     notes = _notes(_plain(reply.usage))
     if bad:
         notes.append(f"{bad} hits without a usable id were dropped")
@@ -96,7 +103,32 @@ def _members(raw: Raw) -> dict[str, Raw] | None:
         return None
 
 
-def _hit(members: Mapping[str, Raw]) -> Hit | None:
+def _plain_hits(raw: Raw, members: Sequence[dict[str, Raw] | None]) -> list[Hit] | None:
+    """The usual case, a fifth of the price: every hit is as the schema has it. ``None`` if one is not."""
+    whole = bytes(raw)
+    if b"null" in whole and _NULL.search(whole):
+        return None
+    try:
+        heads = decode(raw, _Heads).hits
+    except (ValueError, RecursionError):
+        return None
+    found: list[Hit] = []
+    for head, own in zip(heads, members, strict=False):
+        id = head.id if isinstance(head.id, str) else identifier(head.id)
+        if own is None or id is None:
+            raise AssertionError("an object with a finite id was read")
+        confidence = head.confidence
+        if confidence is not None and not 0 <= confidence <= 1:
+            confidence = None
+        for name in _READ_APART:
+            own.pop(name, None)
+        found.append(Hit(id, head.score, confidence, own))
+    return found
+
+
+def _hit(members: Mapping[str, Raw] | None) -> Hit | None:
+    if members is None:
+        return None
     id = identifier(_plain(members.get("id")))
     if id is None:
         return None
@@ -105,7 +137,7 @@ def _hit(members: Mapping[str, Raw]) -> Hit | None:
         id,
         _finite(_plain(members.get("score"))),
         confidence if confidence is not None and 0 <= confidence <= 1 else None,
-        {name: raw for name, raw in members.items() if name not in _READ_APART and bytes(raw) != b"null"},
+        {name: raw for name, raw in members.items() if name not in _READ_APART and not _null(raw)},
     )
 
 
@@ -234,7 +266,7 @@ def _result(answer: Answer) -> dict[str, Any]:
 
 def _plain(raw: Raw | None) -> Any:
     """Plain values of an encoded member, ``None`` if there is none. A number that overflows costs only itself."""
-    if raw is None or not bytes(raw):
+    if raw is None or not memoryview(raw):
         return None
     try:
         return decode(raw, Any)
@@ -244,6 +276,11 @@ def _plain(raw: Raw | None) -> Any:
         return salvage(bytes(raw), allow_nan=True)
     except (ValueError, RecursionError):
         return None
+
+
+def _null(raw: Raw) -> bool:
+    # Texts are long: look at the length before making bytes of it.
+    return memoryview(raw).nbytes == 4 and bytes(raw) == b"null"
 
 
 def _finite(value: Any) -> float | None:

@@ -7,21 +7,32 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.errors import BackendUnavailable, Code, Timeout
+from gateway.errors import BackendUnavailable, Code
 from gateway.protocol.peer import Answer, Handshake, State
 from gateway.spi.call import Call
 from gateway_rcp.link import Link, Tasks
 
-__all__ = ["Session", "call_meta"]
+__all__ = ["Session"]
 
 
 class Session:
-    """``handshake_timeout`` is in seconds. Tasks run for the engine's host: they outlive the call that started them."""
+    """``handshake_timeout`` is in seconds; ``streaming`` says that progress is wanted of an upstream that streams.
+
+    Tasks run for the engine's host: they outlive the call that started them.
+    """
 
     def __init__(
-        self, link: Link, handshake: Handshake, tasks: Tasks, *, handshake_timeout: float, logger: logging.Logger
+        self,
+        link: Link,
+        handshake: Handshake,
+        tasks: Tasks,
+        *,
+        handshake_timeout: float,
+        streaming: bool,
+        logger: logging.Logger,
     ) -> None:
         self.handshake = handshake
+        self._streaming = streaming
         self._link = link
         self._tasks = tasks
         self._timeout = handshake_timeout
@@ -51,8 +62,9 @@ class Session:
         generation = self.handshake.generation
         answer = await self._link.exchange(
             method,
-            {**params, "_meta": call_meta(call)},
-            progress=call.progress if progress else None,
+            params,
+            call=call,
+            progress=progress and self._streams(),
             session=self.handshake.session,
         )
         if answer.error is not None:
@@ -60,6 +72,9 @@ class Session:
             if answer.error.code == Code.NOT_INITIALIZED:
                 self.handshake.lapse(generation)
         return answer
+
+    def _streams(self) -> bool:
+        return self._streaming and self.handshake.capabilities.get("streaming") not in (None, False)
 
     async def _open(self) -> None:
         try:
@@ -72,19 +87,3 @@ class Session:
             self._opening = None
             if self.handshake.state is not State.READY:
                 self.handshake.reset()
-
-
-def call_meta(call: Call) -> dict[str, Any]:
-    """``_meta`` of a forwarded request, made here and of nothing that the client sent (RCP section 16.2).
-
-    Raises :class:`Timeout` if there is no time left to hand on.
-    """
-    left = call.remaining()
-    if left <= 0:
-        raise Timeout("no time is left for the engine")
-    meta: dict[str, Any] = {"federation": {"depth": call.route.depth, "path": list(call.route.path)}}
-    # A part is kept back for the way here, but a number that a 53-bit integer cannot hold says nothing.
-    milliseconds = left * 950 - 1
-    if milliseconds < 2**53:
-        meta["deadlineMs"] = max(1, int(milliseconds))
-    return meta

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any
 
-from gateway.errors import BackendUnavailable, RcpError
+from gateway.errors import BackendUnavailable, Code, RcpError, UpstreamError
 from gateway.protocol.peer import Answer, Peer, Progress
+from gateway.spi.call import Call
 from gateway.spi.engine import EngineContext, Process
-from gateway_rcp.link import CANCEL_SECONDS, Sink, Tasks, note
+from gateway_rcp.link import CANCEL_SECONDS, Tasks, call_meta, note
 from gateway_rcp.session import Session
 
 __all__ = ["StdioLink"]
@@ -25,13 +26,18 @@ _STABLE_SECONDS = 30.0
 
 
 class _Waiting:
-    """A request in flight: who waits, and where its progress goes."""
+    """A request in flight: who waits, and whose it is."""
 
-    __slots__ = ("answer", "progress")
+    __slots__ = ("answer", "call")
 
-    def __init__(self, progress: Sink | None) -> None:
+    def __init__(self, call: Call | None) -> None:
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.progress = progress
+        self.call = call
+
+    def drop(self) -> None:
+        """Nobody waits any more. An error that nobody saw is no mistake here, so asyncio need not warn of it."""
+        if not self.answer.cancel() and not self.answer.cancelled():
+            self.answer.exception()
 
 
 class StdioLink:
@@ -64,42 +70,51 @@ class StdioLink:
         self._calls: dict[int, _Waiting] = {}
 
     async def exchange(
-        self, method: str, params: Mapping[str, Any], *, progress: Sink | None = None, session: str | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        call: Call | None = None,
+        progress: bool = False,
+        session: str | None = None,
     ) -> Answer:
-        async with AsyncExitStack() as stack:
-            if self._turn is not None:
-                await stack.enter_async_context(self._turn)
-            return await self._sent(method, params, progress)
+        async with self._turn or nullcontext():
+            return await self._sent(method, params, call, progress=progress)
 
-    async def _sent(self, method: str, params: Mapping[str, Any], progress: Sink | None) -> Answer:
-        process = self._process
-        if process is None:
-            raise BackendUnavailable("the engine's process is not running")
-        request = self.peer.request(method, params, progress=progress is not None)
-        if len(request.data) > self._max_line:
-            self.peer.forget(request.id)
-            raise BackendUnavailable(f"the request is over the limit of {self._max_line} bytes", retryable=False)
-        waiting = self._calls[request.id] = _Waiting(progress)
-        written = False
+    async def _sent(self, method: str, params: Mapping[str, Any], call: Call | None, *, progress: bool) -> Answer:
+        id: int | None = None
         try:
             async with self._pen:
-                # First what is still in the pipe: a child that reads nothing must not be handed ever more.
-                await process.write(b"")
-                if waiting.answer.done():
-                    return waiting.answer.result()
-                written = True
+                process = await self._writable()
+                if call is not None:
+                    params = {**params, "_meta": call_meta(call)}
+                request = self.peer.request(method, params, progress=progress)
+                id = request.id
+                waiting = self._calls[id] = _Waiting(call)
+                if len(request.data) > self._max_line:
+                    self.peer.forget(id)
+                    raise UpstreamError(
+                        f"the request is over the engine's limit of {self._max_line} bytes", code=Code.PAYLOAD_TOO_LARGE
+                    )
                 await process.write(request.data + b"\n")
             return await waiting.answer
         except BaseException:
-            if written:
-                self._take_back(request.id)
-            else:
-                self.peer.forget(request.id)
+            if id is not None:
+                self._take_back(id)
             raise
         finally:
-            del self._calls[request.id]
-            if waiting.answer.done() and not waiting.answer.cancelled():
-                waiting.answer.exception()
+            if id is not None:
+                self._calls.pop(id).drop()
+
+    async def _writable(self) -> Process:
+        """The child, once it has room: one that reads nothing must not be handed ever more."""
+        process = self._process
+        if process is None:
+            raise BackendUnavailable("the engine's process is not running")
+        await process.write(b"")
+        if self._process is not process:
+            raise BackendUnavailable("the engine's process ended")
+        return process
 
     def _take_back(self, id: int) -> None:
         frame = self.peer.cancel(id)
@@ -162,8 +177,8 @@ class StdioLink:
                     waiting.answer.set_result(answer)
             case Progress(id, fraction, stage):
                 waiting = self._calls.get(id)
-                if waiting is not None and waiting.progress is not None:
-                    waiting.progress(fraction, stage)
+                if waiting is not None and waiting.call is not None:
+                    waiting.call.progress(fraction, stage)
             case event:
                 note(self._logger, event)
 
@@ -184,4 +199,4 @@ class StdioLink:
             return
         with suppress(TimeoutError, RcpError):
             async with asyncio.timeout(CANCEL_SECONDS):
-                await self._sent("shutdown", {}, None)
+                await self._sent("shutdown", {}, None, progress=False)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from anyio import fail_after
 
 from gateway.transports.server import serve
 from tests.interaction.bench import Bench
 from tests.obligations import obligation
-from tests.transports import Wire, connect, exchange, head, request, stdio
+from tests.transports import Wire, connect, exchange, head, notification, request, stdio
 
 pytestmark = pytest.mark.anyio
 
@@ -85,24 +87,35 @@ async def test_one_clients_leaving_does_not_touch_the_other_with_the_same_id() -
 @obligation(110)
 async def test_a_cancel_without_a_session_reaches_nobody_elses_call() -> None:
     bench = Bench()
-    async with connect("http", bench) as client, connect("http", bench) as other:
-        del other
-        with fail_after(5):
-            async with serve(bench.app()) as address, Wire.to(address) as wire:
-                await wire.post("/rcp/retrieve", HOLD)
-                await bench.started.wait()
-                await client.notify("notifications/cancel", {"id": 1})
-                assert bench.running == 1
-                bench.release.set()
-                assert "result" in (await wire.response()).json
+    with fail_after(5):
+        async with serve(bench.app()) as address, Wire.to(address) as wire:
+            await wire.post("/rcp/retrieve", HOLD)
+            await bench.started.wait()
+            cancel = notification("notifications/cancel", {"id": 1})
+            assert (await exchange(address, "/rcp/notifications/cancel", cancel)).status == 204
+            assert bench.running == 1
+            bench.release.set()
+            assert "result" in (await wire.response()).json
+
+
+@obligation(202, 203)
+async def test_with_a_session_a_cancel_on_another_connection_ends_the_call() -> None:
+    bench = Bench()
+    with fail_after(5):
+        async with serve(bench.app()) as address, Wire.to(address) as wire:
+            hello = (await exchange(address, "/rcp", request("initialize"))).json
+            session = {"rcp_session": hello["result"]["_meta"]["session"]}
+            await wire.post("/rcp/retrieve", HOLD, **session)
+            await bench.started.wait()
+            await exchange(address, "/rcp", notification("notifications/cancel", {"id": 1}), **session)
+            assert (await wire.response()).json["error"]["code"] == -32006
+    assert bench.cancelled.is_set()
 
 
 @obligation(202)
 async def test_on_stdio_a_cancelled_call_is_still_answered_once() -> None:
     bench = Bench()
     async with connect("stdio", bench) as client:
-        import asyncio
-
         with fail_after(5):
             call = asyncio.create_task(client.call("retrieve", {"query": "hold"}, id=5))
             await bench.started.wait()

@@ -113,7 +113,9 @@ async def test_other_verbs_execute_nothing(method: str) -> None:
 
 @obligation(96, 97)
 @pytest.mark.parametrize("accept", ["*/*", "text/event-stream"])
-@pytest.mark.parametrize("body", [notification("notifications/x"), b"[" + notification("notifications/x") + b"]"])
+@pytest.mark.parametrize(
+    "body", [notification("notifications/x"), b"[" + notification("x") + b"]", b'{"id":7,"result":{}}']
+)
 async def test_what_needs_no_answer_gets_no_body(body: bytes, accept: str) -> None:
     async with running() as address, Wire.to(address) as wire:
         await wire.post("/rcp", body, accept=accept)
@@ -295,7 +297,7 @@ async def test_the_probes_stand_outside_the_protocol() -> None:
             state[0] = False
             assert (await exchange(address, "/readyz", method="GET")).status == 503
             state[0] = True
-            await app.drain()
+            await app.drain(1)
             assert (await exchange(address, "/readyz", method="GET")).status == 503
             assert (await exchange(address, "/healthz", method="GET")).status == 200
 

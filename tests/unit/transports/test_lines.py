@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import tracemalloc
 
 from hypothesis import given
@@ -13,7 +14,7 @@ def split(data: bytes, cuts: list[int], limit: int = 1 << 20) -> list[bytes | No
     lines = Lines(limit)
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     found: list[bytes | None] = []
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         found += lines.feed(data[start:end])
     return found + lines.end()
 

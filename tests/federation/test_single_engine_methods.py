@@ -1,0 +1,234 @@
+"""Embedding, reranking and writing go to exactly one engine."""
+
+from __future__ import annotations
+
+import base64
+import struct
+
+import pytest
+
+from gateway.caller import Caller
+from gateway.errors import BackendUnavailable
+from gateway.model import hit
+from gateway.spi import Call, EngineQuery, EngineReply, VectorNeed
+from tests.engines import Running, Script, gateway_of, hits, ids, notes
+from tests.obligations import obligation
+
+pytestmark = pytest.mark.anyio
+
+WRITABLE = {"index": {"writable": True}}
+EMBEDS = {"embed": {"dimension": 2, "identity": "length", "batchLimit": 4}}
+
+
+def embedder() -> Script:
+    return Script(capabilities=EMBEDS)
+
+
+@obligation(181)
+async def test_a_write_goes_to_the_one_engine_that_writes_names() -> None:
+    scripts = {"a": Script(capabilities=WRITABLE), "b": Script(capabilities=WRITABLE)}
+    async with gateway_of(scripts, writes="b") as gateway:
+        answer = await gateway.call("index/add", {"documents": [{"id": "x", "text": "t"}, {"id": 7, "text": "u"}]})
+    assert answer["result"] == {"ids": ["x", "7"], "chunks": 2}
+    assert scripts["a"].added == []
+    assert [document.id for document in scripts["b"].added] == ["x", "7"]
+
+
+async def test_a_document_without_an_id_gets_one_from_its_content() -> None:
+    script = Script(capabilities=WRITABLE)
+    async with gateway_of({"a": script}, writes="a") as gateway:
+        first = await gateway.call("index/add", {"documents": [{"text": "same"}]})
+        second = await gateway.call("index/add", {"documents": [{"text": "same"}, {"text": "other"}]})
+    assert first["result"]["ids"][0] == second["result"]["ids"][0] != second["result"]["ids"][1]
+
+
+@obligation(182)
+async def test_deleting_twice_deletes_once() -> None:
+    script = Script(capabilities=WRITABLE)
+    async with gateway_of({"a": script}, writes="a") as gateway:
+        await gateway.call("index/add", {"documents": [{"id": "x", "text": "t"}]})
+        assert (await gateway.call("index/delete", {"ids": ["x", "never"]}))["result"] == {"deleted": 1}
+        assert (await gateway.call("index/delete", {"ids": ["x"]}))["result"] == {"deleted": 0}
+
+
+async def test_ids_of_a_corpus_are_qualified_and_understood_both_ways() -> None:
+    script = Script(capabilities=WRITABLE)
+    async with gateway_of({"a": script}, writes="a", engines={"a": {"corpus": "docs"}}) as gateway:
+        added = await gateway.call("index/add", {"documents": [{"id": "p/q", "text": "t"}, {"id": "r", "text": "u"}]})
+        assert added["result"]["ids"] == ["docs/p/q", "docs/r"]
+        assert (await gateway.call("index/delete", {"ids": ["docs/p/q"]}))["result"] == {"deleted": 1}
+        assert (await gateway.call("index/delete", {"ids": ["r"]}))["result"] == {"deleted": 1}
+
+
+async def test_without_writes_the_index_is_not_offered() -> None:
+    async with gateway_of({"a": Script(capabilities=WRITABLE)}) as gateway:
+        assert (await gateway.call("index/add", {"documents": []}))["error"]["code"] == -32003
+        assert "index" not in (await gateway.call("info"))["result"]["capabilities"]
+
+
+async def test_who_may_not_write_is_refused_before_anything_happens() -> None:
+    script = Script(capabilities=WRITABLE)
+    async with gateway_of({"a": script}, writes="a") as gateway:
+        reader = Running(gateway.gateway, gateway.scripts, Caller(id="reader", writable=False))
+        answer = await reader.call("index/add", {"documents": [{"id": "x", "text": "t"}]})
+    assert answer["error"]["code"] == -32012
+    assert script.added == []
+
+
+@obligation(183)
+async def test_a_write_that_fails_is_not_tried_again() -> None:
+    calls = 0
+
+    class Dying(Script):
+        pass
+
+    script = Dying(capabilities=WRITABLE)
+    async with gateway_of({"a": script}, writes="a") as gateway:
+        engine = gateway.gateway.fleet.members["a"].engine
+
+        async def dies(documents: object, call: Call) -> None:
+            nonlocal calls
+            calls += 1
+            raise BackendUnavailable("broke off")
+
+        engine.index_add = dies  # type: ignore[union-attr,method-assign,assignment]
+        answer = await gateway.call("index/add", {"documents": [{"text": "t"}]})
+    assert answer["error"]["code"] == -32010
+    assert answer["error"]["data"]["engine"] == "a"
+    assert calls == 1
+
+
+@obligation(173)
+@pytest.mark.parametrize("key", ["inputs", "texts"])
+async def test_inputs_and_texts_embed_alike(key: str) -> None:
+    async with gateway_of({"e": embedder(), "a": Script(hits("x"))}) as gateway:
+        answer = await gateway.call("embed", {key: ["a", "bb"]})
+    assert answer["result"] == {"vectors": [[1.0, 1.0], [2.0, 1.0]], "dimension": 2}
+
+
+async def test_compact_vectors_are_four_bytes_a_number() -> None:
+    async with gateway_of({"e": embedder()}) as gateway:
+        result = (await gateway.call("embed", {"inputs": ["abc"], "encoding": "f32-base64"}))["result"]
+    assert result["encoding"] == "f32-base64"
+    assert struct.unpack("<2f", base64.b64decode(result["vectors"][0])) == (3.0, 1.0)
+
+
+async def test_what_cannot_be_embedded_is_refused_precisely() -> None:
+    async with gateway_of({"e": embedder()}) as gateway:
+        assert (await gateway.call("embed", {"inputs": ["x"] * 5}))["error"]["data"]["field"] == "inputs"
+        assert (await gateway.call("embed", {}))["error"]["data"]["field"] == "inputs"
+        assert (await gateway.call("embed", {"inputs": ["a"], "texts": ["b"]}))["error"]["code"] == -32602
+        assert (await gateway.call("embed", {"inputs": ["a"], "encoding": "f16"}))["error"]["code"] == -32005
+        assert (await gateway.call("embed", {"inputs": ["a"], "kind": "odd"}))["error"]["code"] == -32602
+    async with gateway_of({"a": Script(hits("x"))}) as gateway:
+        assert (await gateway.call("embed", {"inputs": ["a"]}))["error"]["code"] == -32003
+
+
+@obligation(254)
+async def test_a_method_that_one_engine_offers_is_offered_and_routed_to_it() -> None:
+    scripts = {"a": Script(hits("x")), "e": Script(capabilities={**EMBEDS, "retrieve": None})}
+    async with gateway_of(scripts) as gateway:
+        told = (await gateway.call("info"))["result"]["capabilities"]
+        assert told["embed"]["identity"] == "length"
+        assert ids(await gateway.retrieve()) == ["x"]
+
+
+@obligation(177)
+@pytest.mark.parametrize("key", ["passages", "documents"])
+async def test_both_spellings_of_rerank_give_scores_aligned_and_results_sorted(key: str) -> None:
+    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["cross-encoder"]}})}) as gateway:
+        result = (await gateway.call("rerank", {"query": "q", key: ["aa", "b", "cccc"], "topN": 2}))["result"]
+    assert result["scores"] == [2.0, 1.0, 4.0]
+    assert result["order"] == [2, 0]
+    assert result["results"] == [{"index": 2, "score": 4.0}, {"index": 0, "score": 2.0}]
+
+
+async def test_a_query_is_embedded_once_however_many_engines_need_it() -> None:
+    embedded: list[str] = []
+    need = VectorNeed(embedder="e")
+    scripts = {
+        "a": Script(hits("x"), need=need),
+        "b": Script(hits("y"), need=need),
+        "e": Script(capabilities={**EMBEDS, "retrieve": None}),
+    }
+    async with gateway_of(scripts) as gateway:
+        engine = gateway.gateway.fleet.members["e"].engine
+        assert engine is not None
+        original = engine.embed
+
+        async def counting(query: object, call: Call) -> object:
+            embedded.append("once")
+            return await original(query, call)  # type: ignore[arg-type]
+
+        engine.embed = counting  # type: ignore[method-assign,assignment]
+        assert sorted(ids(await gateway.retrieve("four"))) == ["x", "y"]
+    assert embedded == ["once"]
+    assert scripts["a"].queries[0].vector == scripts["b"].queries[0].vector == (4.0, 1.0)
+
+
+async def test_a_failed_embedder_takes_down_only_the_legs_that_need_it_and_is_named() -> None:
+    scripts = {
+        "a": Script(hits("x"), need=VectorNeed(embedder="e")),
+        "b": Script(hits("y")),
+        "e": Script(capabilities={**EMBEDS, "retrieve": None}),
+    }
+    async with gateway_of(scripts) as gateway:
+        engine = gateway.gateway.fleet.members["e"].engine
+        assert engine is not None
+
+        async def fails(query: object, call: Call) -> object:
+            raise BackendUnavailable("out of order", retryable=False)
+
+        engine.embed = fails  # type: ignore[method-assign,assignment]
+        result = await gateway.retrieve()
+    assert ids(result) == ["y"]
+    assert "its embedder e failed: out of order" in notes(result)
+
+
+@obligation(256, 257, 258)
+async def test_the_catalog_tells_what_engines_offer_and_nothing_that_leads_to_them() -> None:
+    import json
+
+    async with gateway_of({"a": Script(hits("x"), WRITABLE)}) as gateway:
+        answer = await gateway.call("catalog/list")
+    (entry,) = answer["result"]["engines"]
+    assert entry["id"] == "a"
+    assert entry["server"] == {"name": "scripted"}
+    assert entry["capabilities"]["index"] == {"writable": True}
+    assert "endpoint" not in json.dumps(answer)
+    assert "command" not in json.dumps(answer)
+
+
+async def test_progress_brings_each_engines_hits_as_it_answers_filtered_and_sealed() -> None:
+    import asyncio
+    import json
+
+    from gateway.caller import ANONYMOUS
+    from gateway.protocol.session import Session
+
+    second = asyncio.Event()
+
+    async def late(query: EngineQuery, call: Call) -> EngineReply:
+        call.progress(0.5, "thinking")
+        await second.wait()
+        return EngineReply(hits=[hit("y", 1.0, text="t")])
+
+    scripts = {"a": Script(hits("x", "z")), "b": Script(retrieve=late)}
+    frames: list[dict[str, object]] = []
+
+    def emit(frame: bytes) -> None:
+        frames.append(json.loads(frame))
+        if b'"x"' in frame:
+            second.set()
+
+    async with gateway_of(scripts) as gateway:
+        request = {"jsonrpc": "2.0", "id": 9, "method": "retrieve",
+                   "params": {"query": "q", "k": 1, "_meta": {"progressToken": "t"}}}  # fmt: skip
+        session = Session("implicit", ANONYMOUS)
+        await gateway.gateway.dispatcher.answer(json.dumps(request).encode(), session, emit=emit)
+    told = [frame["params"] for frame in frames]
+    assert [one["progressToken"] for one in told] == ["t"] * len(told)  # type: ignore[index]
+    fractions = [one["progress"] for one in told]  # type: ignore[index]
+    assert fractions == sorted(fractions)  # type: ignore[type-var]
+    partial = [[one["id"] for one in frame["partial"]["hits"]] for frame in told if "partial" in frame]  # type: ignore[operator,index]
+    assert partial == [["x"], ["y"]]

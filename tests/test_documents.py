@@ -1,0 +1,71 @@
+"""The documentation against the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import msgspec
+import pytest
+
+from gateway.config import GatewayConfig, load_text
+from gateway.config.schema import Section
+from gateway.errors import Code
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "plugins").glob("*/README.md")])
+
+
+def keys(struct: type[msgspec.Struct]) -> set[str]:
+    """Every key of a configuration section and of those below it."""
+    found = set()
+    for field in msgspec.structs.fields(struct):
+        if field.name in ("base_dir", "source"):  # set by the loader, not by the file
+            continue
+        found.add(field.encode_name)
+        inner: Any = get_args(field.type)[0] if get_origin(field.type) is tuple else field.type
+        if isinstance(inner, type) and issubclass(inner, Section):
+            found |= keys(inner)
+    return found
+
+
+def test_every_configuration_key_is_documented_and_no_other() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    documented = {part.split(".")[-1] for cell in cells for part in re.findall(r"`([a-z_.]+)`", cell)}
+    assert documented | {"retry"} == keys(GatewayConfig)
+
+
+def test_every_error_code_is_documented() -> None:
+    text = (ROOT / "docs" / "transports.md").read_text("utf-8")
+    cells = re.findall(r"^\| (-3[-\d, ]+) \|", text, re.MULTILINE)
+    assert {int(code) for cell in cells for code in cell.split(",")} == set(Code)
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_between_documents_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text("utf-8")):
+        if "://" not in target:
+            assert (path.parent / target).exists(), f"{path}: {target}"
+
+
+def test_the_readmes_configuration_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gateway.app import engine_specs
+    from gateway.plugins import load_plugins
+
+    monkeypatch.setenv("QDRANT_API_KEY", "k")
+    text = (ROOT / "README.md").read_text("utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert [spec.settings.id for spec in engine_specs(load_text(block, base_dir=ROOT), load_plugins())] == [
+        "papers",
+        "wiki",
+        "embedder",
+    ]
+
+
+def test_the_readmes_kinds_are_the_built_in_kinds() -> None:
+    from gateway.plugins import load_plugins
+
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE)) == set(load_plugins().kinds)
