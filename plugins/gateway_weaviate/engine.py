@@ -79,7 +79,7 @@ class WeaviateEngine(Engine):
 
     @property
     def _default_mode(self) -> Mode:
-        return self._config.default_mode or self._modes[-1]
+        return self._config.default_mode or _preferred(self._modes)
 
     def push_down(self, filter: Filter) -> Pushdown[Any]:
         return self._filters.push_down(filter)
@@ -298,6 +298,12 @@ def _modes(config: WeaviateConfig, found: Collection) -> tuple[Mode, ...]:
     return modes
 
 
+def _preferred(modes: tuple[Mode, ...]) -> Mode:
+    """What is done when nobody says: both ways of searching, or the vectors, or the words."""
+    order: tuple[Mode, ...] = ("hybrid", "dense", "sparse")
+    return next(mode for mode in order if mode in modes)
+
+
 def _vector(config: WeaviateConfig, found: Collection, *, needed: bool) -> Vector | None:
     if not needed:
         return None
@@ -345,7 +351,7 @@ def _capabilities(
             fusion=("rrf", "weighted", "convex") if "hybrid" in modes else None,
             score_scale=alone.get("scoreScale"),
             score_floor=alone.get("scoreFloor"),
-            default_mode=config.default_mode or modes[-1],
+            default_mode=config.default_mode or _preferred(modes),
         ),
         index=IndexCapability(writable=True) if config.writable else None,
         filter=FilterCapability(fields=fields, operators=tuple(op.value for op in Op)) if fields else None,

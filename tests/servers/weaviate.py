@@ -539,17 +539,17 @@ def _value(prop: Prop, value: Any) -> Any:
 
 @asynccontextmanager
 async def weaviate_server(server: WeaviateServer) -> AsyncIterator[WeaviateServer]:
-    """Serves on two free loopback ports until it is left."""
+    """Serves on two loopback ports until it is left: free ones, unless the server has been given some before."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.rest)
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", server.rest_port))
     await web.SockSite(runner, listener).start()
     server.rest_port = listener.getsockname()[1]
     remote = grpc.aio.server()
     weaviate_pb2_grpc.add_WeaviateServicer_to_server(server, remote)
-    server.grpc_port = remote.add_insecure_port("127.0.0.1:0")
+    server.grpc_port = remote.add_insecure_port(f"127.0.0.1:{server.grpc_port}")
     await remote.start()
     try:
         yield server

@@ -124,21 +124,19 @@ MUTANTS: list[tuple[type[WeaviateFilters], dict[str, Any]]] = [
 ]
 
 
-def caught(fixture: Fixture, trees: list[Filter]) -> int:
-    """How many filters show a fault: a document lost or wrong, or an error where there was none."""
-    found = 0
-    for tree in trees:
-        try:
-            check(fixture, tree)
-        except (AssertionError, Refused):
-            found += 1
-    return found
+def caught(fixture: Fixture, tree: Filter) -> bool:
+    """Whether the filter shows a fault: a document lost or wrong, or an error where there should be none."""
+    try:
+        check(fixture, tree)
+    except (AssertionError, Refused):
+        return True
+    return False
 
 
 @pytest.mark.parametrize(("mutant", "world"), MUTANTS, ids=lambda one: one.__name__ if isinstance(one, type) else "")
 def test_a_mutant_is_noticed(
     mutant: type[WeaviateFilters], world: dict[str, Any], trees: list[Filter], leaves: list[Filter]
 ) -> None:
-    some = [*leaves, *trees[:100]]
-    assert caught(Fixture(**world), some) == 0
-    assert caught(Fixture(**world, compiler=mutant), some) > 0
+    """That the law holds without the mutation is what test_push_down_law says of the same worlds and filters."""
+    fixture = Fixture(**world, compiler=mutant)
+    assert any(caught(fixture, tree) for tree in (*leaves, *trees))

@@ -280,6 +280,9 @@ def test_what_is_offered_before_opening_needs_no_client_and_no_network() -> None
     plain = WeaviateConfig(url="http://w", collection="Doc")
     assert kind.offers(plain).retrieve.modes == ("sparse",)  # type: ignore[union-attr]
     full = WeaviateConfig(url="http://w", collection="Doc", embedder="e", writable=True)
+    both = WeaviateConfig(url="http://w", collection="Doc", embedder="e", modes=("dense", "sparse"))
+    assert kind.offers(full).retrieve.default_mode == "hybrid"  # type: ignore[union-attr]
+    assert kind.offers(both).retrieve.default_mode == "dense"  # type: ignore[union-attr]
     assert kind.offers(full).retrieve.modes == ("dense", "sparse", "hybrid")  # type: ignore[union-attr]
     assert kind.offers(full).index is not None
     assert kind.embedders(full) == ("e",)
