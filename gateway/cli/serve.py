@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from gateway.app import Gateway, open_gateway
 from gateway.caller import ANONYMOUS
 from gateway.cli.render import say
 from gateway.config import GatewayConfig
+from gateway.errors import GatewayError
+from gateway.plugins import Plugins
 from gateway.protocol.session import Session, Sessions
 from gateway.transports.guard import Guard, hosts_for
 from gateway.transports.http import HttpApp
@@ -34,20 +36,29 @@ async def over_http(
         guard=Guard(hosts=hosts_for(bind, http.hosts), origins=frozenset(http.origins)),
         body_limit=gateway.config.limits.body,
     )
-    async with serve(
-        app,
-        bind,
-        http.port if port is None else port,
-        header_timeout=http.header_timeout,
-        drain_timeout=http.drain_timeout,
-        draining=app.drain,
-    ) as address:
+    number = http.port if port is None else port
+    async with AsyncExitStack() as stack:
+        try:
+            address = await stack.enter_async_context(
+                serve(
+                    app,
+                    bind,
+                    number,
+                    header_timeout=http.header_timeout,
+                    drain_timeout=http.drain_timeout,
+                    draining=app.drain,
+                )
+            )
+        except OSError as error:
+            raise GatewayError(f"cannot listen on {bind}:{number}: {error.strerror}") from error
         yield address
 
 
-async def serve_http(config: GatewayConfig, *, host: str | None, port: int | None, sessions: str | None) -> int:
+async def serve_http(
+    config: GatewayConfig, plugins: Plugins, *, host: str | None, port: int | None, sessions: str | None
+) -> int:
     """Serves until a signal; the first one drains, the second one ends at once."""
-    async with stop_on_signals() as stop, open_gateway(config) as gateway:
+    async with stop_on_signals() as stop, open_gateway(config, plugins) as gateway:
         _say_state(gateway)
         async with over_http(gateway, host=host, port=port, sessions=sessions) as address:
             say(f"rcp-gateway: serving {address.url}{config.http.base}")
@@ -56,10 +67,10 @@ async def serve_http(config: GatewayConfig, *, host: str | None, port: int | Non
     return 0
 
 
-async def serve_on_stdio(config: GatewayConfig) -> int:
+async def serve_on_stdio(config: GatewayConfig, plugins: Plugins) -> int:
     """Serves one client on stdin and stdout until it leaves."""
     stdin, stdout = claim()
-    async with stop_on_signals() as stop, open_gateway(config) as gateway:
+    async with stop_on_signals() as stop, open_gateway(config, plugins) as gateway:
         _say_state(gateway)
         await serve_stdio(
             gateway.dispatcher,
