@@ -271,7 +271,11 @@ def _unopened(error: BaseException) -> RcpError:
 
 def _modes(config: WeaviateConfig, found: Collection) -> tuple[Mode, ...]:
     """What the collection and the settings allow, hybrid last. Raises ``ConfigError`` if more is asked for."""
-    searchable = any(one.searchable for one in found.properties.values())
+    words = {name for name, one in found.properties.items() if one.searchable}
+    for name in config.search_fields:
+        if name.split("^")[0] not in words:
+            raise ConfigError(f"{found.name!r} has no searchable text property {name!r}", path="search_fields")
+    searchable = bool(words)
     vectors = [one for one in found.vectors if config.vector in (None, one.name)]
     dense = bool(vectors) and (config.embedder is not None or any(one.vectorizer for one in vectors))
     can: dict[Mode, bool] = {"dense": dense, "sparse": searchable, "hybrid": dense and searchable}

@@ -132,6 +132,9 @@ async def test_a_mode_that_cannot_be_served_is_a_configuration_error(server: Wea
     with pytest.raises(ConfigError, match="needs a text property 'rcp_id'"):
         async with opened(server, writable=True):
             pass
+    with pytest.raises(ConfigError, match="no searchable text property"):
+        async with opened(server, search_fields=("text^2", "nope")):
+            pass
     with pytest.raises(ConfigError, match="no property 'nope'"):
         async with opened(server, trimmed=("nope",)):
             pass

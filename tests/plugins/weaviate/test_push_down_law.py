@@ -57,7 +57,7 @@ def test_a_server_that_has_been_mended_gives_the_same(
             check(fixture, tree)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(filters(max_leaves=12), st.data(), st.sampled_from(TOKENIZERS), st.booleans(), st.booleans(), st.booleans())
 def test_the_law_holds_for_documents_nobody_chose(
     tree: Filter, data: st.DataObject, tokenizer: str, multi: bool, has_not: bool, null_index: bool
