@@ -13,9 +13,11 @@ from gateway._json import Raw
 from gateway.caller import Caller
 from gateway.errors import CallerError, Code, InternalError, invalid_params, option_unsupported
 from gateway.federation.capability import Offer, Snapshot
+from gateway.federation.explain import explained
 from gateway.federation.fleet import Fleet
 from gateway.federation.loss import Failure, Loss, notes_of
 from gateway.federation.plan import Defaults, RetrievePlan, plan
+from gateway.federation.probe import Found, probe
 from gateway.federation.recall import Outcome, Reply, recall
 from gateway.federation.route import deadline_of, route_of, visited
 from gateway.federation.runner import Deadline
@@ -43,10 +45,12 @@ from gateway.model import (
 )
 from gateway.refine.cut import cut
 from gateway.refine.pack import pack, sealed
-from gateway.spi.call import ClientCall
+from gateway.spi.call import ClientCall, Route
 from gateway.spi.engine import RerankQuery
 
 __all__ = ["Service"]
+
+_PROBE_SECONDS = 120.0
 
 Handler = Callable[[Any, ClientCall], Awaitable[Any]]
 
@@ -86,6 +90,27 @@ class Service:
         kept, cuts = cut(fused, planned.min_score, planned.strategy.name)
         losses += [Loss(kind="note", message=note) for note in (*notes, *cuts)]
         return self._packed(planned, kept, outcomes, losses, started)
+
+    def explain(self, request: RetrieveRequest, caller: Caller) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+        """What a retrieve would do, per engine, and what it would lose. No engine is asked."""
+        meta = request.meta or {}
+        route = route_of(meta, identity=self._defaults.identity, limit=self._defaults.depth)
+        planned = plan(
+            request,
+            self.snapshot(caller),
+            meta,
+            route=route,
+            cycle=visited(meta, self._defaults.identity),
+            defaults=self._defaults,
+        )
+        return explained(planned), notes_of(planned.losses)
+
+    async def probe(self, id: str, caller: Caller) -> list[Found]:
+        """How the engine really filters; writes scratch documents into it and removes them again."""
+        snapshot = self.snapshot(caller)
+        deadline = Deadline.after(_PROBE_SECONDS, client=False, reserve=self._defaults.reserve)
+        route = Route(depth=self._defaults.depth, path=(self._defaults.identity,))
+        return await probe(Single(target(snapshot, "index", id), deadline, route), snapshot)
 
     def _fuse(self, planned: RetrievePlan, outcomes: Sequence[Outcome]) -> tuple[list[Fused], list[str]]:
         rankings = [_ranking(order, one) for order, one in enumerate(outcomes) if isinstance(one, Reply)]

@@ -1,4 +1,4 @@
-"""``rcp-gateway serve · stdio · query · check · plugins · catalog · add · demo``.
+"""``rcp-gateway serve · stdio · query · check · plugins · catalog · explain · probe · add · demo``.
 
 Every error is one clear line on stderr: exit code 2 for usage and configuration, 1 for failure, never a traceback
 (``--debug`` shows it). Heavy imports happen inside the commands, so that ``--version`` is quick.
@@ -193,6 +193,47 @@ def catalog(path: Path, url: str | None, as_json: bool) -> int:
 
 
 @cli.command()
+@click.argument("request_file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_config
+@_as_json
+@click.option("--filter", "filter_", metavar="JSON", help="An RCP filter tree, instead of a request file.")
+@click.option("--mode", help="dense, sparse or hybrid.")
+def explain(request_file: Path | None, path: Path, as_json: bool, filter_: str | None, mode: str | None) -> int:
+    """Say who would be asked what, and why others would not; asks no engine.
+
+    REQUEST_FILE holds the params of a retrieve, or a whole JSON-RPC request, as JSON.
+    """
+    from gateway.cli.explain import run_explain
+
+    _logging("error")
+    params: dict[str, Any] = {"query": ""}
+    if request_file is not None:
+        given = _json_option(request_file.read_text("utf-8"), "REQUEST_FILE")
+        if not isinstance(given, dict):
+            raise click.BadParameter("not a JSON object", param_hint="REQUEST_FILE")
+        params |= given.get("params", given)
+    if filter_ is not None:
+        params["filter"] = _json_option(filter_, "--filter")
+    if mode:
+        params["mode"] = mode
+    return _run(run_explain(*_load(path), params, as_json=as_json))
+
+
+@cli.command()
+@click.argument("engine")
+@_config
+def probe(engine: str, path: Path) -> int:
+    """Find out how a live ENGINE filters and print the settings for it.
+
+    Writes a few scratch documents into it and removes them again: point it at a collection made for that.
+    """
+    from gateway.cli.probe import run_probe
+
+    _logging("error")
+    return _run(run_probe(*_load(path), engine))
+
+
+@cli.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @_config
 @_url
@@ -271,7 +312,9 @@ def _told(error: Exception) -> tuple[int, list[str]]:
         case ConfigError():
             return 2, [_config_line(error)]
         case RcpError():
-            return 1, [f"rcp-gateway: {_one_line(error.message)} ({error.code})", *_engine_lines(error)]
+            about = error.data.get("field") or error.data.get("option")
+            told = f"{error.message}: {about}" if about and str(about) not in error.message else error.message
+            return 1, [f"rcp-gateway: {_one_line(told)} ({error.code})", *_engine_lines(error)]
         case GatewayError():
             return 1, [f"rcp-gateway: {_one_line(error)}"]
         case OSError():

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 import msgspec
 
 from gateway.errors import Unsupported
-from gateway.filters import Filter, Pushdown
+from gateway.filters import And, Condition, Filter, Not, Or, Pushdown, to_json
 from gateway.model import (
     Capabilities,
     Content,
@@ -33,6 +33,7 @@ from gateway.model import (
 from gateway.secret import Secret
 from gateway.spi.call import Call
 from gateway.spi.http import HttpClient, HttpSettings
+from gateway.spi.probe import Probe
 
 __all__ = [
     "EmbedQuery",
@@ -176,6 +177,14 @@ class Engine(ABC):
         The default pushes nothing: the gateway checks all of it on the returned metadata.
         """
         return Pushdown.unpushed(filter)
+
+    def describe(self, native: Any) -> Any:
+        """The native part of a pushed filter as plain JSON values, for people who ask what would be sent. Pure."""
+        return to_json(native) if isinstance(native, And | Or | Not | Condition) else native
+
+    def probes(self, keyword: str | None, date: str | None) -> Sequence[Probe]:
+        """Questions for ``rcp-gateway probe`` that only this kind of back end raises, on fields of these names."""
+        return ()
 
     async def retrieve(self, query: EngineQuery, call: Call) -> EngineReply:
         raise self._missing("retrieve")

@@ -18,6 +18,7 @@ import pluggy
 
 from gateway.fusion import Strategy
 from gateway.spi.engine import EngineKind
+from gateway.spi.facade import FacadeKind
 
 __all__ = ["ENTRY_POINT_GROUP", "Hooks", "hookimpl", "hookspec"]
 
@@ -38,4 +39,9 @@ class Hooks:
     @hookspec
     def gateway_strategies(self) -> Sequence[Strategy]:
         """Ways of fusing ranked lists that this plugin brings."""
+        raise NotImplementedError  # a specification, never called
+
+    @hookspec
+    def gateway_facades(self) -> Sequence[FacadeKind[Any]]:
+        """Foreign protocols that this plugin serves."""
         raise NotImplementedError  # a specification, never called

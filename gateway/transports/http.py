@@ -127,11 +127,9 @@ class HttpApp:
         method: str,
         extra: Extra,
     ) -> None:
-        peer: str = scope["client"][0] if scope.get("client") else ""
+        peer = _peer(scope)
         try:
-            caller = self._authenticate(headers, peer) if self._authenticate is not None else ANONYMOUS
-            if int(headers.get(b"content-length", b"0")) > self._body_limit:
-                raise too_large(self._body_limit)
+            caller = self._caller(headers, peer)
         except RcpError as error:
             await _refuse(receive, send, _status_of(error), error, extra)
             return
@@ -152,6 +150,24 @@ class HttpApp:
             await _reply(send, 204, b"", extra)
         else:
             await _reply(send, 200, reply, [_JSON, *extra])
+
+    async def admit(self, scope: MutableMapping[str, Any], receive: Receive) -> tuple[Caller, bytes]:
+        """The caller and the body of a request to a route beside RCP's, under the same rules as RCP's own.
+
+        Raises :class:`~gateway.errors.RcpError` for what is refused, :class:`ClientGone` if the client broke off.
+        """
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        reason = self._guard.refusal(headers)
+        if reason is not None:
+            raise RcpError(reason, code=Code.UNAUTHORIZED)
+        return self._caller(headers, _peer(scope)), await self._read(receive)
+
+    def _caller(self, headers: dict[bytes, bytes], peer: str) -> Caller:
+        """Who asks, before the body is read. Raises :class:`RcpError` for who may not or announces too much."""
+        caller = self._authenticate(headers, peer) if self._authenticate is not None else ANONYMOUS
+        if int(headers.get(b"content-length", b"0")) > self._body_limit:
+            raise too_large(self._body_limit)
+        return caller
 
     def _session(self, headers: Headers, peer: str, caller: Caller) -> Session:
         issue = self._sessions.issue
@@ -230,3 +246,9 @@ async def _refuse(receive: Receive, send: Send, status: int, error: RcpError, ex
             while message["type"] == "http.request" and message.get("more_body", False):
                 message = await receive()
     await send({"type": "http.response.body", "body": b""})
+
+
+def _peer(scope: MutableMapping[str, Any]) -> str:
+    """The address that the client comes from."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""

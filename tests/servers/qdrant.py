@@ -127,7 +127,8 @@ class _Collection:
 class QdrantServer:
     """The server as a test sees it.
 
-    ``fault`` answers every request below ``/collections`` in place of the server; ``hang`` never answers a query.
+    ``fault`` answers every request below ``/collections`` in place of the server, ``root`` those for its version;
+    ``hang`` never answers a query.
     ``requests`` are the ones that came in: method, path with query, headers, body.
     """
 
@@ -135,6 +136,7 @@ class QdrantServer:
         self.version = version
         self.api_key = api_key
         self.fault: Response | None = None
+        self.root: Response | None = None
         self.hang = False
         self.hung = threading.Event()
         self.left = threading.Event()
@@ -177,6 +179,8 @@ class QdrantServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _root(self, request: Request) -> Response:
+        if self.root is not None:
+            return self.root
         return _json({"title": "qdrant - vector search engine", "version": self.version, "commit": ""})
 
     async def _answer(self, request: Request, handle: Any) -> Response:
