@@ -178,7 +178,7 @@ class Running:
 class Serving(Running):
     """A gateway process that serves HTTP."""
 
-    address: Address = Address("127.0.0.1", 0)
+    address: Address = field(default_factory=lambda: Address("127.0.0.1", 0))
 
     @property
     def url(self) -> str:
