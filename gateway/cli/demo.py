@@ -55,4 +55,4 @@ async def _ask_one(client: Client, id: str, question: str) -> None:
     except RcpError as error:
         say(f"engine {id}: {error.message}")
         return
-    console().print(hits_table(result.get("hits") or [], title=f"engine {id}"))
+    console().print(hits_table(result.get("hits") or [], title=f"engine {id}", own_score=True))

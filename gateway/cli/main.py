@@ -215,7 +215,7 @@ def explain(request_file: Path | None, path: Path, as_json: bool, filter_: str |
         params["filter"] = _json_option(filter_, "--filter")
     if mode:
         params["mode"] = mode
-    return _run(run_explain(_load(path), params, as_json=as_json))
+    return _run(run_explain(*_load(path), params, as_json=as_json))
 
 
 @cli.command()
@@ -229,7 +229,7 @@ def probe(engine: str, path: Path) -> int:
     from gateway.cli.probe import run_probe
 
     _logging("error")
-    return _run(run_probe(_load(path), engine))
+    return _run(run_probe(*_load(path), engine))
 
 
 @cli.command()
@@ -311,7 +311,9 @@ def _told(error: Exception) -> tuple[int, list[str]]:
         case ConfigError():
             return 2, [_config_line(error)]
         case RcpError():
-            return 1, [f"rcp-gateway: {_one_line(error.message)} ({error.code})", *_engine_lines(error)]
+            about = error.data.get("field") or error.data.get("option")
+            told = f"{error.message}: {about}" if about and str(about) not in error.message else error.message
+            return 1, [f"rcp-gateway: {_one_line(told)} ({error.code})", *_engine_lines(error)]
         case GatewayError():
             return 1, [f"rcp-gateway: {_one_line(error)}"]
         case OSError():

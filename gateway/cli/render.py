@@ -17,6 +17,8 @@ __all__ = ["clean", "console", "hits_table", "print_hits", "print_json", "say", 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """What could move the cursor, change colours or turn text around."""
 _SNIPPET = 160
+_PIPED_WIDTH = 160
+_HEADINGS = re.compile(r"\A(?:\s*#{1,6} [^\n]*\n)+")
 
 
 def clean(text: object) -> str:
@@ -27,7 +29,10 @@ def clean(text: object) -> str:
 def console() -> Console:
     from rich.console import Console
 
-    return Console(file=sys.stdout, highlight=False, soft_wrap=False)
+    made = Console(file=sys.stdout, highlight=False, soft_wrap=False)
+    if not made.is_terminal:
+        made.width = _PIPED_WIDTH  # a pipe has no edge that a line could be cut at
+    return made
 
 
 def say(text: str) -> None:
@@ -55,22 +60,31 @@ def table(title: str | None, columns: Iterable[str], rows: Iterable[Sequence[str
     return made
 
 
-def hits_table(hits: Sequence[Any], title: str | None = None) -> Table:
-    """Hits as a person wants to read them: rank, score, engines, title, snippet."""
-    rows = [_row(rank, _mapping(hit)) for rank, hit in enumerate(hits, 1)]
+def hits_table(hits: Sequence[Any], title: str | None = None, *, own_score: bool = False) -> Table:
+    """Hits as a person wants to read them, a line each: rank, score, engines, title, snippet.
+
+    With ``own_score`` the score is the engine's own instead of the fused one.
+    """
+    rows = [_row(rank, _mapping(hit), own_score=own_score) for rank, hit in enumerate(hits, 1)]
     made = table(title, ("#", "score", "engines", "title", "snippet"), rows)
     for column, style in zip(made.columns, ("dim", "green", "cyan", "bold", ""), strict=True):
         column.style = style
+    # The snippet gets what the others leave; a title or a list of engines takes no more than a quarter of the line.
+    whole = console().width
+    heads = [len(str(column.header)) for column in made.columns]
+    widths = [min(whole // 4, max([head, *(len(row[at]) for row in rows)])) for at, head in enumerate(heads[:-1])]
+    widths.append(max(heads[-1], whole - sum(widths) - 2 * len(widths) - 1))
+    for column, width in zip(made.columns, widths, strict=True):
+        column.no_wrap, column.overflow, column.width = True, "ellipsis", width
     for column in made.columns[:2]:
         column.justify = "right"
-        column.no_wrap = True
     return made
 
 
-def _row(rank: int, hit: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(rank: int, hit: Mapping[str, Any], *, own_score: bool) -> tuple[str, ...]:
     meta, citation = _mapping(hit.get("meta")), _mapping(hit.get("citation"))
     engines = meta.get("engines")
-    score = hit.get("score")
+    score = meta.get("engineScore") if own_score else hit.get("score")
     return (
         str(rank),
         f"{score:.4f}" if isinstance(score, int | float) else "",
@@ -86,7 +100,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _snippet(text: str) -> str:
-    flat = clean(text[: 10 * _SNIPPET])
+    # The title column says what the headings above the text say.
+    flat = clean(_HEADINGS.sub("", text)[: 10 * _SNIPPET])
     return flat if len(flat) <= _SNIPPET else flat[: _SNIPPET - 1].rsplit(" ", 1)[0] + "…"
 
 
