@@ -63,7 +63,7 @@ def child(script: Path, *arguments: str, reports: Reports | None = None, **own: 
 
 
 def config(*engines: Mapping[str, Any], name: str = "under-test", **sections: Any) -> dict[str, Any]:
-    return {"name": name, "engines": list(engines), **sections}
+    return {**({"name": name} if name else {}), "engines": list(engines), **sections}
 
 
 def free_port() -> int:
