@@ -94,6 +94,7 @@ class _Turn:
                 for task in done:
                     outcome = task.result()
                     outcomes[tasks[task].id] = outcome
+                    self.fractions[tasks[task].id] = 1.0  # others' progress is told on top of it
                     if self.answered is not None:
                         self.answered(len(outcomes), len(self.legs), outcome)
                     if isinstance(outcome, Failure) and tasks[task].view.member.settings.required:
