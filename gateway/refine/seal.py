@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway._json import Raw, encode, finite, mend
+from gateway._json import Raw, encode, mend
 from gateway.model import Hit, member
 
 __all__ = ["seal"]
@@ -22,6 +22,8 @@ _UNITS = frozenset(
 )
 _CONTENT_TYPES = frozenset({"text", "image", "audio", "blob"})
 _BAD = object()
+_DEPTH = 64
+"""How deep a member may nest; readers of JSON have limits of their own, and ours must not end an answer."""
 
 
 def seal(hit: Hit, score: float, *, include_text: bool, include_vectors: bool) -> Raw:
@@ -43,36 +45,49 @@ def seal(hit: Hit, score: float, *, include_text: bool, include_vectors: bool) -
 
 def _anything(value: Any) -> Any:
     """A member the schema does not know: any sound JSON."""
-    return _sound(value) if finite(value) else _BAD
+    try:
+        return _sound(value, _DEPTH)
+    except ValueError:
+        return _BAD
 
 
-def _sound(value: Any) -> Any:
+def _sound(value: Any, depth: int) -> Any:
+    """The value as plain JSON. Raises ``ValueError`` for a number that is none, and for what nests too deep."""
     match value:
-        case str():
-            return mend(value)
-        case list() | tuple():
-            return [_sound(item) for item in value]
-        case Mapping():
-            return {mend(str(key)): _sound(item) for key, item in value.items()}
-        case None | bool() | int() | float():
+        case None | bool():
             return value
+        case str():
+            return mend(str(value))
+        case int():
+            return int(value)
+        case float() if math.isfinite(value):
+            return float(value)
+        case float():
+            raise ValueError("not a finite number")
+        case list() | tuple() | Mapping() if depth == 0:
+            raise ValueError("too deep")
+        case list() | tuple():
+            return [_sound(item, depth - 1) for item in value]
+        case Mapping():
+            return {mend(str(key)): _sound(item, depth - 1) for key, item in value.items()}
         case _:
             # An adapter put something into its metadata that JSON does not have; dates and ids read well as text.
-            return str(value)
+            return mend(str(value))
 
 
 def _meta(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return _BAD
-    return {mend(str(key)): _sound(item) for key, item in value.items() if finite(item)}
+    kept = {mend(str(key)): _anything(item) for key, item in value.items()}
+    return {key: item for key, item in kept.items() if item is not _BAD}
 
 
 def _text(value: Any) -> Any:
-    return mend(value) if isinstance(value, str) else _BAD
+    return mend(str(value)) if isinstance(value, str) else _BAD
 
 
 def _one_of(allowed: frozenset[str]) -> Callable[[Any], Any]:
-    return lambda value: value if isinstance(value, str) and value in allowed else _BAD
+    return lambda value: str(value) if isinstance(value, str) and value in allowed else _BAD
 
 
 def _count(value: Any) -> Any:
@@ -91,13 +106,13 @@ def _number(value: Any) -> bool:
 
 
 def _vector(value: Any) -> Any:
-    return list(value) if isinstance(value, list | tuple) and all(map(_number, value)) else _BAD
+    return list(map(float, value)) if isinstance(value, list | tuple) and all(map(_number, value)) else _BAD
 
 
 def _scores(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return _BAD
-    return {mend(str(name)): number for name, number in value.items() if _number(number)} or _BAD
+    return {mend(str(name)): float(number) for name, number in value.items() if _number(number)} or _BAD
 
 
 def _shape(texts: frozenset[str], integers: frozenset[str]) -> Callable[[Any], Any]:
@@ -130,9 +145,9 @@ def _content(value: Any) -> Any:
 
 def _block(value: Any) -> dict[str, Any] | None:
     """One content block, if it is one (section 4.8)."""
-    if not isinstance(value, Mapping) or value.get("type") not in _CONTENT_TYPES:
+    if not isinstance(value, Mapping) or not isinstance(value.get("type"), str) or value["type"] not in _CONTENT_TYPES:
         return None
-    block = {name: mend(item) for name, item in value.items() if isinstance(item, str)}
+    block = {mend(str(name)): mend(str(item)) for name, item in value.items() if isinstance(item, str)}
     bodies = [name for name in ("data", "uri") if name in block]
     if block["type"] == "text":
         return block if "text" in block and len(bodies) < 2 else None
@@ -145,7 +160,7 @@ def _trust(value: Any) -> Any:
     trust: dict[str, Any] = {"level": value["level"]}
     score: Any = value.get("score")
     if _number(score) and 0 <= score <= 1:
-        trust["score"] = score
+        trust["score"] = float(score)
     for name in ("injectionSuspected", "sanitized"):
         if isinstance(value.get(name), bool):
             trust[name] = value[name]
@@ -159,12 +174,14 @@ def _provenance(value: Any) -> Any:
     for name, item in value.items():
         if name in ("path", "nodes", "leaves"):
             if isinstance(item, list | tuple) and all(isinstance(one, str) for one in item):
-                kept[name] = [mend(one) for one in item]
+                kept[name] = [mend(str(one)) for one in item]
         elif name == "edges":
             if isinstance(item, list | tuple) and all(map(_edge, item)):
-                kept[name] = _sound(item)
-        elif item is not None and finite(item):
-            kept[mend(str(name))] = _sound(item)
+                edges = _anything(item)
+                if edges is not _BAD:
+                    kept[name] = edges
+        elif item is not None and (other := _anything(item)) is not _BAD:
+            kept[mend(str(name))] = other
     return kept or _BAD
 
 
