@@ -85,13 +85,13 @@ def theirs(answers: list[bytes]) -> bytes:
 
 
 def medians(rounds: int, *functions: Callable[[], object]) -> list[float]:
-    """Microseconds each; they take turns, so that a busy machine slows all."""
+    """Microseconds of CPU each; they take turns, so that a busy machine slows all."""
     times: list[list[float]] = [[] for _ in functions]
     for _ in range(rounds):
         for function, own in zip(functions, times, strict=True):
-            began = time.perf_counter()
+            began = time.thread_time()
             function()
-            own.append(time.perf_counter() - began)
+            own.append(time.thread_time() - began)
     return [statistics.median(own) * 1e6 for own in times]
 
 
