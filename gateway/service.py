@@ -22,7 +22,7 @@ from gateway.federation.runner import Deadline
 from gateway.federation.single import Single, embed, id_text, index_add, index_delete, rerank, target
 from gateway.federation.verdict import judge
 from gateway.filters import compiled
-from gateway.fusion import Fused, Ranking, fuse
+from gateway.fusion import Fused, Ranking, fuse, read_identity
 from gateway.model import (
     CatalogEntry,
     CatalogResult,
@@ -60,6 +60,7 @@ class Service:
         self._fleet = fleet
         self._defaults = defaults
         self._offer = offer
+        self._identity = read_identity(defaults.document_identity)
         self.handlers: Mapping[str, Handler] = {
             "retrieve": self.retrieve,
             "embed": self.embed,
@@ -93,7 +94,7 @@ class Service:
         fused, notes = fuse(
             rankings,
             planned.strategy,
-            self._defaults.document_identity,
+            self._identity,
             planned_max_weight=max(weights, default=1.0),
             planned_total_weight=math.fsum(weights) or 1.0,
             limit=planned.k,

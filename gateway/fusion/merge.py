@@ -59,8 +59,8 @@ def merged_meta(fused: Fused, keep: Callable[[Meta], bool] | None = None) -> Met
 
 def merged_trust(fused: Fused) -> dict[str, Any]:
     """The lowest level and score, any suspicion of injection, and the body copy's word on being sanitised."""
-    if not any("trust" in copy.hit.members for copy in fused.copies):
-        return {"level": TRUST_LEVELS[min(configured_level(copy.trust) for copy in fused.copies)]}
+    if not [copy for copy in fused.copies if "trust" in copy.hit.members]:
+        return {"level": TRUST_LEVELS[min([configured_level(copy.trust) for copy in fused.copies])]}
     stated = [_trust(copy.hit) for copy in fused.copies]
     trust: dict[str, Any] = {
         "level": TRUST_LEVELS[min(trust_level(copy.hit, copy.trust) for copy in fused.copies)],
@@ -82,7 +82,7 @@ def merged_hit(fused: Fused, keep: Callable[[Meta], bool] | None = None) -> Hit:
 
     ``scores``, the raw parts of ``meta.engineScore``, are those of the best-ranked copy that has some.
     """
-    members = dict(fused.copies[fused.body].hit.members)
+    members = dict(fused.copies[fused.body].hit.members.items())
     if len(fused.copies) > 1:
         members.pop("scores", None)
         scored = next((copy.hit for copy in fused.copies if "scores" in copy.hit.members), None)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from gateway._json import Raw, encode, encode_sound, finite, mend
-from gateway.model import Hit, member
+from gateway.model import Hit, decoded
 
 __all__ = ["seal"]
 
@@ -21,6 +21,7 @@ _UNITS = frozenset(
     {"chunk", "passage", "document", "node", "triplet", "path", "subgraph", "community", "tree-node", "page"}
 )
 _CONTENT_TYPES = frozenset({"text", "image", "audio", "blob"})
+_LEFT_OUT = {(True, True): (), (True, False): ("vector",), (False, True): ("text",), (False, False): ("text", "vector")}
 _BAD = object()
 
 Check = Callable[[Any], Any]
@@ -28,7 +29,7 @@ Check = Callable[[Any], Any]
 
 def seal(hit: Hit, score: float, *, include_text: bool, include_vectors: bool) -> Raw:
     """The hit as final JSON with this score; ``text`` and ``vector`` only where they are wanted."""
-    left_out = {name for name, wanted in (("text", include_text), ("vector", include_vectors)) if not wanted}
+    left_out = _LEFT_OUT[include_text, include_vectors]
     # Nearly every hit is sound, which encoding it tells; only what is not is looked through value by value.
     encoded = encode_sound(_checked(hit, score, left_out, _SHALLOW))
     return Raw(encode(_checked(hit, score, left_out, _CHECKS)) if encoded is None else encoded)
@@ -38,10 +39,11 @@ def _checked(hit: Hit, score: float, left_out: Container[str], checks: Mapping[s
     sealed: dict[str, Any] = {"id": mend(hit.id), "score": score}
     if hit.confidence is not None and 0 <= hit.confidence <= 1:
         sealed["confidence"] = hit.confidence
-    for name in hit.members:
+    for name, value in hit.members.items():
         if name in left_out or name in sealed:
             continue
-        value = member(hit, name)
+        if isinstance(value, Raw):
+            value = decoded(value)
         if value is None:
             continue
         checked = checks.get(name, _anything)(value)
@@ -157,7 +159,7 @@ def _trust(value: Any) -> Any:
         return _BAD
     trust: dict[str, Any] = {"level": value["level"]}
     score: Any = value.get("score")
-    if _number(score) and 0 <= score <= 1:
+    if score is not None and _number(score) and 0 <= score <= 1:
         trust["score"] = score
     for name in ("injectionSuspected", "sanitized"):
         if isinstance(value.get(name), bool):

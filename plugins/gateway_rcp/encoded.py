@@ -60,8 +60,11 @@ class EncodedHit(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=Tr
         return len(self.keys())
 
     def keys(self) -> list[str]:
-        given = msgspec.structs.astuple(self)[_HEAD:]
-        return [name for name, raw in zip(_NAMES, given, strict=True) if raw is not ABSENT and raw != _NULL]
+        return [name for name, _ in self.items()]
+
+    def items(self) -> list[tuple[str, Raw]]:
+        members = zip(_NAMES, msgspec.structs.astuple(self)[_HEAD:], strict=True)
+        return [(name, raw) for name, raw in members if raw is not ABSENT and raw != _NULL]
 
 
 _HEAD = 3
