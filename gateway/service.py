@@ -24,7 +24,7 @@ from gateway.federation.runner import Deadline
 from gateway.federation.single import Single, embed, id_text, index_add, index_delete, rerank, target
 from gateway.federation.verdict import admit, judge
 from gateway.filters import compiled
-from gateway.fusion import Fused, Ranking, fuse
+from gateway.fusion import Fused, Ranking, fuse, read_identity
 from gateway.model import (
     CatalogEntry,
     CatalogResult,
@@ -64,6 +64,7 @@ class Service:
         self._fleet = fleet
         self._defaults = defaults
         self._offer = offer
+        self._identity = read_identity(defaults.document_identity)
         self.handlers: Mapping[str, Handler] = {
             "retrieve": self.retrieve,
             "embed": self.embed,
@@ -111,14 +112,15 @@ class Service:
         snapshot = self.snapshot(caller)
         deadline = Deadline.after(_PROBE_SECONDS, client=False, reserve=self._defaults.reserve)
         route = Route(depth=self._defaults.depth, path=(self._defaults.identity,))
-        return await probe(Single(target(snapshot, "index", id), deadline, route), snapshot)
+        single = Single(target(snapshot, "index", id).member, deadline, route, cycle=False)
+        return await probe(single, snapshot)
 
     def _fuse(self, planned: RetrievePlan, outcomes: Sequence[Outcome]) -> tuple[list[Fused], list[str]]:
         rankings = [_ranking(order, one) for order, one in enumerate(outcomes) if isinstance(one, Reply)]
         fused, notes = fuse(
             rankings,
             planned.strategy,
-            self._defaults.document_identity,
+            self._identity,
             planned_max_weight=planned.scale.max_weight,
             planned_total_weight=planned.scale.total_weight,
             limit=planned.k,
