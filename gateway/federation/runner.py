@@ -50,7 +50,7 @@ class Deadline:
 
     def cuts(self, timeout: float) -> bool:
         """True if what is left is less than an engine with this timeout usually has: being late says little of it."""
-        return self.remaining() < min(timeout, 0.95 * self.usual)
+        return self.remaining() < min(timeout, 0.9 * self.usual)
 
 
 def _ignore(fraction: float, stage: str) -> None:
