@@ -17,7 +17,7 @@ from gateway.transports.server import Address, serve
 from gateway.transports.signals import stop_on_signals
 from gateway.transports.stdio import claim, serve_stdio
 
-__all__ = ["over_http", "serve_http", "serve_on_stdio"]
+__all__ = ["over_http", "serve_http", "serve_on_stdio", "settle"]
 
 
 @asynccontextmanager
@@ -50,7 +50,7 @@ async def serve_http(config: GatewayConfig, *, host: str | None, port: int | Non
     """Serves until a signal; the first one drains, the second one ends at once."""
     async with stop_on_signals() as stop, open_gateway(config) as gateway:
         _say_state(gateway)
-        _settle()
+        settle()
         async with over_http(gateway, host=host, port=port, sessions=sessions) as address:
             say(f"rcp-gateway: serving {address.url}{config.http.base}")
             await stop.wait()
@@ -63,7 +63,7 @@ async def serve_on_stdio(config: GatewayConfig) -> int:
     stdin, stdout = claim()
     async with stop_on_signals() as stop, open_gateway(config) as gateway:
         _say_state(gateway)
-        _settle()
+        settle()
         await serve_stdio(
             gateway.dispatcher,
             Session("strict", ANONYMOUS),
@@ -76,7 +76,7 @@ async def serve_on_stdio(config: GatewayConfig) -> int:
     return 0
 
 
-def _settle() -> None:
+def settle() -> None:
     """What start-up made stays for good: the garbage collector need not walk it again and again.
 
     Calls leave hardly any cycles behind, so looking for them after every 700 objects is mostly in vain.

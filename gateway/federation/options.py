@@ -67,11 +67,9 @@ def wanted_options(request: RetrieveRequest, snapshot: Snapshot) -> tuple[list[W
     """
     wanted: list[Wanted] = []
     losses: list[Loss] = []
-    asked = [Wanted("mode", request.mode), Wanted("unit", request.unit), Wanted("level", request.level)]
-    asked += [Wanted("modality", modality) for modality in dict.fromkeys(_modalities(request))]
-    for option in asked:
-        if option.value is None:
-            continue
+    named: list[tuple[str, Any]] = [("mode", request.mode), ("unit", request.unit), ("level", request.level)]
+    named += [("modality", modality) for modality in dict.fromkeys(_modalities(request))]
+    for option in [Wanted(name, value) for name, value in named if value is not None]:
         if any(option.offered_by(view) for view in snapshot.views):
             wanted.append(option)
         elif option.name != "modality" and request.strict is False:

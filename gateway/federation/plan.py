@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from gateway.spi.engine import EngineQuery, VectorNeed
 __all__ = ["Defaults", "Leg", "RetrievePlan", "plan"]
 
 DEFAULT_K = 10
+_NO_FILTER: Pushdown[Any] = Pushdown(native=None, residual=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Leg:
     weight: float
     offer: LegOffer
     filter: Filter | None = None
-    pushdown: Pushdown[Any] = field(default_factory=lambda: Pushdown(native=None, residual=None))
+    pushdown: Pushdown[Any] = _NO_FILTER
     need: VectorNeed | None = None
 
     @property
@@ -212,7 +213,7 @@ class _Builder:
             return Reason(view.id, "failed", error.message, error=error)
         settings = view.member.settings
         filter: Filter | None = None
-        pushdown: Pushdown[Any] = Pushdown(native=None, residual=None)
+        pushdown = _NO_FILTER
         if self.filter is not None:
             folded = fold(self.filter, view.fields, settings.undeclared)
             pushdown = push_folded(folded, engine.push_down)
