@@ -63,9 +63,7 @@ async def test_each_engine_makes_a_frame_and_no_upstreams_word_leaks(
 @obligation(104, 200)
 @pytest.mark.parametrize("front", ["sse", "stdio"])
 @pytest.mark.parametrize("over", ["stdio", "sse"])
-async def test_an_upstreams_own_progress_counts_before_it_has_answered(
-    over: str, front: str, reports: Reports
-) -> None:
+async def test_an_upstreams_own_progress_counts_before_it_has_answered(over: str, front: str, reports: Reports) -> None:
     behaviour = "halfway" if over == "stdio" else "halfway,ssehangs"
     with fail_after(20):
         async with gateway_over(over, behaviour, reports, timeout=1, retry={"attempts": 1}) as gateway:
