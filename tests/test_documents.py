@@ -67,3 +67,15 @@ def test_the_readmes_kinds_are_the_built_in_kinds() -> None:
 
     text = (ROOT / "README.md").read_text("utf-8")
     assert set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE)) == set(load_plugins().kinds)
+
+
+def test_the_table_of_filters_says_what_the_compilers_do() -> None:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("filter_table", ROOT / "scripts" / "filter_table.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    text = module.DOCUMENT.read_text("utf-8")
+    assert module.written(text) == text, "run: python scripts/filter_table.py --write"

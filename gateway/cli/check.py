@@ -102,7 +102,7 @@ def run_plugins(*, as_json: bool) -> int:
         (
             plugin.name,
             f"{plugin.distribution} {plugin.version}".strip(),
-            ", ".join((*plugin.kinds, *plugin.strategies)),
+            ", ".join((*plugin.kinds, *plugin.strategies, *(f"facade {name}" for name in plugin.facades))),
             plugin.error or "",
         )
         for plugin in load_plugins().found

@@ -6,7 +6,6 @@ Every error is one clear line on stderr: exit code 2 for usage and configuration
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import os
@@ -64,6 +63,8 @@ def _run(work: Coroutine[Any, Any, int | None]) -> int:
     try:
         import uvloop
     except ImportError:
+        import asyncio
+
         return asyncio.run(work) or 0
     return uvloop.run(work) or 0
 

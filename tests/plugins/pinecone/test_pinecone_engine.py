@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -374,8 +375,6 @@ async def test_a_missing_sdk_is_an_error_that_names_the_extra(monkeypatch: pytes
 
 
 async def test_the_sdk_is_not_loaded_before_an_engine_opens() -> None:
-    import subprocess
-
     code = "import sys, gateway_pinecone.plugin as p; p.gateway_engine_kinds(); assert 'pinecone' not in sys.modules"
     root = Path(__file__).parents[3]
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": f"{root}:{root}/plugins"}, cwd="/")

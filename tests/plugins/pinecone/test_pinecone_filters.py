@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import ConfigError, RcpError
 from gateway.filters import (
+    And,
     Condition,
     Exact,
     FieldType,
@@ -26,12 +27,14 @@ from gateway.filters import (
     Loose,
     Not,
     Op,
+    Or,
     Pushdown,
     compiled,
+    fold,
     parse,
     push_folded,
 )
-from gateway.filters.normal import fold
+from gateway.model import Document as Stored
 from gateway.model import meta_of
 from gateway.testing.filters import (
     HARD_FIELDS,
@@ -45,6 +48,7 @@ from gateway.testing.filters import documents as hard_ones
 from gateway_pinecone import filters as compiler
 from gateway_pinecone.filters import MAX_VALUES, PineconeFilters
 from gateway_pinecone.hits import HitReader
+from gateway_pinecone.records import Records
 from gateway_pinecone.settings import FieldSettings
 from tests.plugins.pinecone.support import opened, query, settings
 from tests.servers.pinecone import Index, Refused, Rules, selects, stored, validate
@@ -53,8 +57,9 @@ ALL_RULES = [
     Rules(ne, lists, empty)  # type: ignore[arg-type]
     for ne, lists, empty in product((True, False), ("none_of", "any_of"), ("absent", "present", "valueless"))
 ]
+FAR_APART = [Rules(False), Rules(False, "any_of", "valueless"), Rules(True, "none_of", "present")]
 DOCUMENTED = [Rules(ne_selects_missing=True), Rules(ne_selects_missing=False)]
-TREES = 450
+TREES = 400
 """For each of the seven set-ups; every tree is asked of every document under every reading of the rules."""
 
 _quick = hypothesis_settings(max_examples=TREES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -174,10 +179,10 @@ def test_the_push_down_law_holds_for_random_trees_over_hard_documents(
 
     @seed(20261130)
     @_quick
-    @given(tree=filters(), extra=st.lists(hard_ones(**options), max_size=4))
+    @given(tree=filters(), extra=st.lists(hard_ones(**options), max_size=2))
     def law(tree: Filter, extra: list[Document]) -> None:
         # A sample of the hard documents for each tree, all of them over the run.
-        sample = numbers.sample(hard, min(24, len(hard))) + corpus(fields, extra)
+        sample = numbers.sample(hard, min(16, len(hard))) + corpus(fields, extra)
         pushdown = check_law(native.push_down, tree, sample, rules)
         if not pushdown.nothing:
             counts["trees"] += 1
@@ -203,14 +208,14 @@ def test_every_single_condition_keeps_the_law_on_every_hard_document(setup: str)
 
 def conditions() -> Iterator[Condition]:
     """Each operator of each type with literals that hit and that miss."""
-    strings = ("", "a", "A", "a b", "fr", "1", "true", "2024-01-01", "$eq", "é")
-    numbers = (0, 1, -1, 3, 40, 2**53 - 1)
+    strings = ("", "a", "A", "1", "é")
+    numbers = (0, 1, -1, 2**53 - 1)
     moments = [Instant(micros) for micros in (0, 1_704_067_200_000_000, 1_704_067_200_000_500, -86_400_000_000)]
     literals: dict[str, tuple[Any, ...]] = {
         "kw": strings,
         "txt": strings,
         "n": numbers,
-        "x": (*numbers, 1.5, -1e300, 0.1),
+        "x": (*numbers, 1.5, -1e300),
         "flag": (True, False),
         "at": tuple(moments),
         "spot": (),
@@ -299,8 +304,6 @@ def answer(
     tree: Filter | None, fields: Mapping[str, FieldSettings], documents: Mapping[str, Any], rules: Rules
 ) -> set[str]:
     """The ids that are left of the documents, written through the engine's own rules, after both halves."""
-    from gateway_pinecone.records import Records
-
     config = settings(fields=fields, writable=True)
     made = Records(config)
     kept = {}
@@ -323,8 +326,6 @@ def answer(
 
 
 def _document(id: str, meta: Mapping[str, Any]) -> Any:
-    from gateway.model import Document as Stored
-
     return Stored(id=id, text="t", meta=dict(meta), vector=[1.0, 0.0])
 
 
@@ -525,8 +526,6 @@ class DatesAsText(PineconeFilters):
 
 class NorForNand(PineconeFilters):
     def push_down(self, filter: Filter) -> Pushdown[Any]:
-        from gateway.filters import And, Or
-
         def wrong(node: Filter) -> Filter:
             match node:
                 case Not(And(parts)):
@@ -597,15 +596,15 @@ def test_the_law_sees_a_wrong_translation(mutant: type[PineconeFilters], fields:
     compile = mutant(fields.get).push_down
     trees = [*conditions(), *map(Not, conditions())]
     numbers = random.Random(3)
-    for _ in range(200):
-        from gateway.filters import And
-
-        pair = And(tuple(numbers.sample(trees, 2)))
-        trees += [pair, Not(pair)]
+    for name in HARD_FIELDS:
+        own = [condition for condition in conditions() if condition.field == name]
+        for _ in range(30 if len(own) > 1 else 0):
+            pair = And(tuple(numbers.sample(own, 2)))
+            trees += [pair, Not(pair)]
     numbers.shuffle(trees)
     with pytest.raises((AssertionError, Refused)):
         for tree in trees:
-            check_law(compile, tree, hard, ALL_RULES)
+            check_law(compile, tree, hard, FAR_APART)
 
 
 def test_the_server_speaks_of_filters_as_the_vendor_does() -> None:
