@@ -149,7 +149,7 @@ async def test_a_filter_of_two_thousand_levels_is_refused_and_the_gateway_lives(
                     assert (await client.call("ping"))["result"] == {}
 
 
-@obligation(161, 169, 170)
+@obligation(169, 170)
 async def test_every_operator_of_the_protocol_is_advertised_and_values_are_only_data() -> None:
     async with opened(filterable()) as gateway, connect("http", gateway) as client:
         offered = (await client.call("info"))["result"]["capabilities"]["filter"]
