@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +15,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from gateway.filters import FieldType, holds, parse
 from gateway.testing.filters import hard_documents, wire_filters
 from tests.end_to_end.stores import STORES, WORD, Stores, put, running, stores, use_keys
-from tests.engines import Running, ids, notes
-from tests.servers.pinecone import Fault, Rules
+from tests.engines import Running, ids
+from tests.servers.pinecone import Rules
 
 pytestmark = pytest.mark.anyio
 
