@@ -16,6 +16,7 @@ from gateway.federation.explain import explained
 from gateway.federation.fleet import Fleet
 from gateway.federation.loss import Failure, Loss, notes_of
 from gateway.federation.plan import Defaults, RetrievePlan, plan
+from gateway.federation.probe import Found, probe
 from gateway.federation.reading import Reply
 from gateway.federation.recall import Outcome, recall
 from gateway.federation.route import deadline_of, route_of, visited
@@ -23,7 +24,7 @@ from gateway.federation.runner import Deadline
 from gateway.federation.single import Single, embed, id_text, index_add, index_delete, rerank, target
 from gateway.federation.verdict import admit, judge
 from gateway.filters import compiled
-from gateway.fusion import Fused, Ranking, fuse
+from gateway.fusion import Fused, Ranking, fuse, read_identity
 from gateway.model import (
     CatalogEntry,
     CatalogResult,
@@ -44,10 +45,12 @@ from gateway.model import (
 )
 from gateway.refine.cut import cut
 from gateway.refine.pack import pack, sealed
-from gateway.spi.call import ClientCall
+from gateway.spi.call import ClientCall, Route
 from gateway.spi.engine import RerankQuery
 
 __all__ = ["Service"]
+
+_PROBE_SECONDS = 120.0
 
 Handler = Callable[[Any, ClientCall], Awaitable[Any]]
 
@@ -61,6 +64,7 @@ class Service:
         self._fleet = fleet
         self._defaults = defaults
         self._offer = offer
+        self._identity = read_identity(defaults.document_identity)
         self.handlers: Mapping[str, Handler] = {
             "retrieve": self.retrieve,
             "embed": self.embed,
@@ -103,12 +107,20 @@ class Service:
         )
         return explained(planned), notes_of(planned.losses)
 
+    async def probe(self, id: str, caller: Caller) -> list[Found]:
+        """How the engine really filters; writes scratch documents into it and removes them again."""
+        snapshot = self.snapshot(caller)
+        deadline = Deadline.after(_PROBE_SECONDS, client=False, reserve=self._defaults.reserve)
+        route = Route(depth=self._defaults.depth, path=(self._defaults.identity,))
+        single = Single(target(snapshot, "index", id).member, deadline, route, cycle=False)
+        return await probe(single, snapshot)
+
     def _fuse(self, planned: RetrievePlan, outcomes: Sequence[Outcome]) -> tuple[list[Fused], list[str]]:
         rankings = [_ranking(order, one) for order, one in enumerate(outcomes) if isinstance(one, Reply)]
         fused, notes = fuse(
             rankings,
             planned.strategy,
-            self._defaults.document_identity,
+            self._identity,
             planned_max_weight=planned.scale.max_weight,
             planned_total_weight=planned.scale.total_weight,
             limit=planned.k,

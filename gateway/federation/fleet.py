@@ -159,6 +159,10 @@ class Fleet:
             self._stop.set()
             for future in first.values():
                 future.cancel()
+            for member, host in zip(self.members.values(), hosts, strict=True):
+                if member.engine is None:
+                    # It is still opening, or waits to try again: an engine that hangs there must not hold up the end.
+                    host.cancel()
             await _finish(hosts)
 
     async def _host(self, member: Member, first: asyncio.Future[Exception | None]) -> None:

@@ -92,6 +92,7 @@ class _Turn:
     def _known(self, leg: Leg, outcome: Outcome, count: int) -> Outcome:
         if isinstance(outcome, Failure) and leg.view.member.settings.required:
             self.over = True
+        self.fractions[leg.id] = 1.0  # others' progress is told on top of it
         if self.answered is not None:
             self.answered(count, len(self.legs), outcome)
         return outcome

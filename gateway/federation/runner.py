@@ -185,7 +185,8 @@ async def _attempts(
             faulty = faulty or error.code == Code.INTERNAL_ERROR
             asked = error.data.get("retryAfterMs")
             jittered = delay * member.jitter()
-            wait = max(jittered, asked / 1000) if isinstance(asked, int | float) else jittered
+            # Loops round their timers to milliseconds, and never sooner means never.
+            wait = max(jittered, asked / 1000 + 0.002) if isinstance(asked, int | float) else jittered
             if wait >= call.remaining():
                 raise
             await asyncio.sleep(wait)

@@ -8,11 +8,11 @@ came: they may hold line breaks, bad UTF-8 or numbers no parser takes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-from gateway._json import Raw, encode, mend
-from gateway.model import Hit, member
+from gateway._json import Raw, encode, encode_sound, mend
+from gateway.model import Hit, decoded
 
 __all__ = ["seal"]
 
@@ -21,26 +21,37 @@ _UNITS = frozenset(
     {"chunk", "passage", "document", "node", "triplet", "path", "subgraph", "community", "tree-node", "page"}
 )
 _CONTENT_TYPES = frozenset({"text", "image", "audio", "blob"})
+_LEFT_OUT = {(True, True): (), (True, False): ("vector",), (False, True): ("text",), (False, False): ("text", "vector")}
 _BAD = object()
 _DEPTH = 64
 """How deep a member may nest; readers of JSON have limits of their own, and ours must not end an answer."""
 
+Check = Callable[[Any], Any]
+
 
 def seal(hit: Hit, score: float, *, include_text: bool, include_vectors: bool) -> Raw:
     """The hit as final JSON with this score; ``text`` and ``vector`` only where they are wanted."""
+    left_out = _LEFT_OUT[include_text, include_vectors]
+    # Nearly every hit is sound, which encoding it tells; only what is not is looked through value by value.
+    encoded = encode_sound(_checked(hit, score, left_out, _SHALLOW))
+    return Raw(encode(_checked(hit, score, left_out, _CHECKS)) if encoded is None else encoded)
+
+
+def _checked(hit: Hit, score: float, left_out: Container[str], checks: Mapping[str, Check]) -> dict[str, Any]:
     sealed: dict[str, Any] = {"id": mend(hit.id), "score": score}
     if hit.confidence is not None and 0 <= hit.confidence <= 1:
         sealed["confidence"] = hit.confidence
-    for name in hit.members:
-        if (name == "text" and not include_text) or (name == "vector" and not include_vectors) or name in sealed:
+    for name, value in hit.members.items():
+        if name in left_out or name in sealed:
             continue
-        value = member(hit, name)
+        if isinstance(value, Raw):
+            value = decoded(value)
         if value is None:
             continue
-        checked = _CHECKS.get(name, _anything)(value)
+        checked = checks.get(name, _anything)(value)
         if checked is not _BAD:
             sealed[mend(name)] = checked
-    return Raw(encode(sealed))
+    return sealed
 
 
 def _anything(value: Any) -> Any:
@@ -73,6 +84,10 @@ def _sound(value: Any, depth: int) -> Any:
         case _:
             # An adapter put something into its metadata that JSON does not have; dates and ids read well as text.
             return mend(str(value))
+
+
+def _shallow_meta(value: Any) -> Any:
+    return value if type(value) is dict else _meta(value)
 
 
 def _meta(value: Any) -> Any:
@@ -189,7 +204,7 @@ def _edge(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("src"), str) and isinstance(value.get("dst"), str)
 
 
-_CHECKS: dict[str, Callable[[Any], Any]] = {
+_CHECKS: dict[str, Check] = {
     "text": _text,
     "content": _content,
     "modality": _one_of(_MODALITIES),
@@ -203,3 +218,4 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "trust": _trust,
     "chunk": _shape(frozenset({"docId", "context"}), frozenset({"index"})),
 }
+_SHALLOW: dict[str, Check] = {**_CHECKS, "meta": _shallow_meta}

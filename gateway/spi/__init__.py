@@ -23,6 +23,7 @@ from gateway.spi.facade import Facade, FacadeGateway, FacadeKind, FacadeRequest,
 from gateway.spi.hooks import ENTRY_POINT_GROUP, hookimpl
 from gateway.spi.http import HttpClient, HttpResponse, HttpSettings, raise_for_status, redacted
 from gateway.spi.passage import chunk_of, citation_of, document_id, passage_id
+from gateway.spi.probe import Finding, Probe
 from gateway.spi.sse import SseDecoder
 
 __all__ = [
@@ -42,10 +43,12 @@ __all__ = [
     "FacadeRequest",
     "FacadeResponse",
     "FacadeSettings",
+    "Finding",
     "HttpClient",
     "HttpResponse",
     "HttpSettings",
     "Mode",
+    "Probe",
     "Process",
     "RerankQuery",
     "Route",

@@ -33,6 +33,7 @@ from gateway.model import (
 from gateway.secret import Secret
 from gateway.spi.call import Call
 from gateway.spi.http import HttpClient, HttpSettings
+from gateway.spi.probe import Probe
 
 __all__ = [
     "EmbedQuery",
@@ -181,6 +182,10 @@ class Engine(ABC):
     def describe(self, native: Any) -> Any:
         """The native part of a pushed filter as plain JSON values, for people who ask what would be sent. Pure."""
         return to_json(native) if isinstance(native, And | Or | Not | Condition) else native
+
+    def probes(self, keyword: str | None, date: str | None) -> Sequence[Probe]:
+        """Questions for ``rcp-gateway probe`` that only this kind of back end raises, on fields of these names."""
+        return ()
 
     async def retrieve(self, query: EngineQuery, call: Call) -> EngineReply:
         raise self._missing("retrieve")
