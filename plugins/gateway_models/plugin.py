@@ -7,6 +7,9 @@ from typing import Any
 
 from gateway.spi.engine import EngineKind
 from gateway.spi.hooks import hookimpl
+from gateway_models.embeddings import EmbeddingsKind
+from gateway_models.llm import LlmKind
+from gateway_models.reranker import RerankerKind
 from gateway_models.static import StaticEmbedderKind
 
 __all__ = ["gateway_engine_kinds"]
@@ -14,4 +17,4 @@ __all__ = ["gateway_engine_kinds"]
 
 @hookimpl
 def gateway_engine_kinds() -> Sequence[EngineKind[Any]]:
-    return [StaticEmbedderKind()]
+    return [StaticEmbedderKind(), EmbeddingsKind(), RerankerKind(), LlmKind()]
