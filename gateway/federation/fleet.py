@@ -143,6 +143,7 @@ class Fleet:
             if first:
                 await asyncio.wait(first.values(), timeout=self._start_timeout)
             self._raise_faults(first)
+            self._raise_unfit()
             self._warn_conflicts()
             yield self
         finally:
@@ -159,6 +160,8 @@ class Fleet:
                 async with member.spec.kind.open(member.spec.config, member.spec.context()) as engine:
                     member.opened(engine)
                     logger.info("engine %s is open", member.settings.id)
+                    if first.done():
+                        self._warn_unfit()
                     if not first.done():
                         first.set_result(None)
                     await self._stop.wait()
@@ -188,6 +191,41 @@ class Fleet:
                 faults.append(ConfigError(f"is required and did not open: {reason}", path=f"engine {id}"))
         if faults:
             raise ConfigErrors(faults)
+
+    def _raise_unfit(self) -> None:
+        """An engine whose vectors its embedder does not make can never answer. Only what is open can be compared."""
+        faults = [
+            ConfigError(told, path=f"engine {member.settings.id}")
+            for member in self.members.values()
+            if (told := self._unfit(member)) is not None
+        ]
+        if faults:
+            raise ConfigErrors(faults)
+
+    def _warn_unfit(self) -> None:
+        """For an engine that opens late: the gateway runs already, so the fault is told and met call by call."""
+        for member in self.members.values():
+            if (told := self._unfit(member)) is not None:
+                logger.error("engine %s %s", member.settings.id, told)
+
+    def _unfit(self, member: Member) -> str | None:
+        if member.engine is None:
+            return None
+        modes: tuple[Any, ...] = (None, *((member.capabilities.retrieve and member.capabilities.retrieve.modes) or ()))
+        needs = [member.engine.vector_need(mode) for mode in modes]
+        for need in dict.fromkeys([*needs, member.engine.document_need()]):
+            embedder = self.members.get(need.embedder) if need is not None else None
+            if need is None or need.sparse or embedder is None or embedder.engine is None:
+                continue
+            offered = embedder.capabilities.embed
+            if offered is None:
+                return f"takes its vectors from engine {need.embedder}, which makes none"
+            if need.dimension and offered.dimension and need.dimension != offered.dimension:
+                return (
+                    f"needs vectors of {need.dimension} numbers, and its embedder, engine {need.embedder}, makes "
+                    f"vectors of {offered.dimension}: use the embedder that it was filled with, or fill it anew"
+                )
+        return None
 
     def _warn_conflicts(self) -> None:
         views = self._views(None)

@@ -172,6 +172,7 @@ class RerankResult(Message, frozen=True):
     scores: tuple[float, ...]
     order: tuple[int, ...]
     results: tuple[dict[str, Any], ...]
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
 class TransformRequest(Message, frozen=True):
