@@ -14,12 +14,14 @@ from gateway.config import FAULT, EngineSettings, FusionSettings, GatewayConfig,
 from gateway.errors import ConfigError
 from gateway.federation.capability import Offer
 from gateway.federation.context import HostContext
+from gateway.federation.embeddings import Embeddings
 from gateway.federation.fleet import EngineSpec, Fleet, MemberSettings
 from gateway.federation.plan import Defaults
 from gateway.fusion import Confidence, Convex, Rrf, Strategy, Weighted
 from gateway.model import PeerInfo
 from gateway.plugins import Plugins, load_plugins
 from gateway.protocol.dispatch import Dispatcher, Limits
+from gateway.refine.lexical import MAX_CANDIDATES, METHOD
 from gateway.service import Service
 from gateway.spi.http import HttpSettings
 
@@ -106,14 +108,14 @@ def _context(settings: EngineSettings, config: GatewayConfig) -> Callable[[], Ho
 
 
 def _targets(config: GatewayConfig, specs: Sequence[EngineSpec]) -> Iterator[ConfigError]:
-    """``writes`` and ``embed`` must name engines that can do it, as far as their settings tell."""
+    """``writes``, ``embed`` and ``transform`` must name engines that can do it, as far as their settings tell."""
     by_id = {spec.settings.id: spec for spec in specs}
-    for key, target in (("writes", config.writes), ("embed", config.embed)):
+    for key, target in (("writes", config.writes), ("embed", config.embed), ("transform", config.transform)):
         spec = by_id.get(target or "")
         if spec is None:
             continue
         offers = spec.kind.offers(spec.config)
-        able = offers.embed is not None if key == "embed" else offers.index is not None and bool(offers.index.writable)
+        able = getattr(offers, key) is not None if key != "writes" else bool(offers.index and offers.index.writable)
         # A server of unknown abilities tells only when it is open.
         if not able and not spec.kind.federates:
             yield ConfigError(f"engine {target!r} (kind {spec.kind.name}) cannot serve that", path=key)
@@ -154,7 +156,15 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
     specs = engine_specs(config, plugins)
     strategies = _strategies(config.fusion, plugins)
     limits = config.limits
-    offer = Offer(limits.max_k, config.writes, config.embed, tuple(strategies))
+    offer = Offer(
+        limits.max_k,
+        config.writes,
+        config.embed,
+        tuple(strategies),
+        transform=config.transform,
+        rerank={"methods": [METHOD], "maxCandidates": MAX_CANDIDATES},
+    )
+    embeddings = Embeddings(limits.embeddings)
     # Federation paths need a name nobody else has: one that is not configured must at least be unique.
     name = config.name or f"rcp-gateway-{uuid.uuid4().hex[:12]}"
     defaults = Defaults(
@@ -173,7 +183,12 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
     fleet = Fleet(specs, offer=offer)
     async with fleet.open():
         service = Service(
-            fleet, defaults, offer, info=PeerInfo(name=name, version=__version__), conformance=CONFORMANCE
+            fleet,
+            defaults,
+            offer,
+            info=PeerInfo(name=name, version=__version__),
+            conformance=CONFORMANCE,
+            embeddings=embeddings,
         )
         dispatcher = Dispatcher(
             service,
@@ -183,6 +198,7 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
             yield Gateway(config, plugins, fleet, service, dispatcher)
         finally:
             await dispatcher.close()
+            await embeddings.close()
 
 
 def _strategies(fusion: FusionSettings, plugins: Plugins) -> dict[str, Strategy]:

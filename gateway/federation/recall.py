@@ -10,15 +10,16 @@ from dataclasses import replace as dataclass_replace
 
 from msgspec.structs import replace
 
-from gateway.errors import BackendUnavailable, Timeout
+from gateway.errors import BackendUnavailable, Timeout, UpstreamError
 from gateway.federation.capability import Snapshot
+from gateway.federation.embeddings import Embeddings, Vector
 from gateway.federation.loss import Failure, Loss
 from gateway.federation.plan import Leg, RetrievePlan
 from gateway.federation.runner import Deadline, EngineCall, run
 from gateway.filters import judged
 from gateway.model import Hit, meta_of
 from gateway.spi.call import Call, ClientCall, Route
-from gateway.spi.engine import EmbedQuery, EmbedReply, Engine
+from gateway.spi.engine import Engine
 
 __all__ = ["Outcome", "Reply", "recall"]
 
@@ -40,7 +41,7 @@ class Reply:
 
 Outcome = Reply | Failure
 
-_Embedding = asyncio.Task[EmbedReply | Failure]
+_Embedding = asyncio.Task[Vector | Failure]
 
 
 async def recall(
@@ -50,6 +51,7 @@ async def recall(
     deadline: Deadline,
     route: Route,
     *,
+    embeddings: Embeddings,
     verify: bool = True,
     answered: Callable[[int, int, Outcome], None] | None = None,
 ) -> list[Outcome]:
@@ -60,7 +62,7 @@ async def recall(
     """
     outcomes: list[Outcome] = []
     for turn in plan.turns:
-        outcomes += await _Turn(turn, plan, snapshot, call, deadline, route, verify, answered).run()
+        outcomes += await _Turn(turn, plan, snapshot, call, deadline, route, embeddings, verify, answered).run()
         if any(isinstance(outcome, Reply) for outcome in outcomes):
             break
     return outcomes
@@ -74,6 +76,7 @@ class _Turn:
     call: ClientCall
     deadline: Deadline
     route: Route
+    shared: Embeddings
     verify: bool
     answered: Callable[[int, int, Outcome], None] | None
     fractions: dict[str, float] = field(default_factory=dict)
@@ -125,17 +128,15 @@ class _Turn:
         needs = dict.fromkeys(leg.need.embedder for leg in self.legs if leg.need is not None)
         return {id: asyncio.create_task(self._embed(id), name=f"embed {id}") for id in needs}
 
-    async def _embed(self, id: str) -> EmbedReply | Failure:
+    async def _embed(self, id: str) -> Vector | Failure:
         view = self.snapshot.view(id)
         member = view.member if view is not None else None
         if member is None:
             return Failure(id, BackendUnavailable("it is not there"))
-        query = EmbedQuery(inputs=(self.plan.query,))
-
-        async def embed(engine: Engine, call: Call) -> EmbedReply:
-            return await engine.embed(query, call)
-
-        return await run(member, embed, EngineCall(self.route), self.deadline)
+        if member.federates and self.route.depth < 0:
+            return Failure(id, UpstreamError("the request may not be forwarded any further (depth 0)"))
+        found = await self.shared.vectors(member, (self.plan.query,), "query", self.route, self.deadline)
+        return found if isinstance(found, Failure) else found[0]
 
     async def _leg(self, leg: Leg, embeddings: Mapping[str, _Embedding]) -> Outcome:
         reply = Reply(leg)
@@ -169,12 +170,12 @@ async def _with_vector(leg: Leg, embeddings: Mapping[str, _Embedding]) -> Leg:
     if leg.need is None:
         return leg
     # Shielded: this leg running out of time must not take the vector from the others.
-    reply = await asyncio.shield(embeddings[leg.need.embedder])
-    if isinstance(reply, Failure):
+    vector = await asyncio.shield(embeddings[leg.need.embedder])
+    if isinstance(vector, Failure):
         raise BackendUnavailable(
-            f"its embedder {reply.engine} failed: {reply.error.message}", retryable=reply.error.retryable
+            f"its embedder {vector.engine} failed: {vector.error.message}", retryable=vector.error.retryable
         )
-    return dataclass_replace(leg, query=replace(leg.query, vector=reply.vectors[0]))
+    return dataclass_replace(leg, query=replace(leg.query, vector=vector))
 
 
 async def _pages(leg: Leg, ready: Leg, engine: Engine, call: Call, reply: Reply, *, verify: bool) -> None:

@@ -1,4 +1,4 @@
-"""Calls that go to exactly one engine: embedding, reranking and writing.
+"""Calls that go to exactly one engine: embedding, reranking, transforming a query and writing.
 
 Vectors of different embedders are never mixed (RCP section 15.7) and a write is never fanned out (section 7.10).
 """
@@ -11,16 +11,18 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from gateway.errors import BackendUnavailable, Code, Unsupported
+from gateway.errors import BackendUnavailable, Code, Unsupported, option_unsupported
 from gateway.federation.capability import Snapshot, View
+from gateway.federation.embeddings import Embeddings, sound
 from gateway.federation.loss import Failure
 from gateway.federation.runner import Deadline, EngineCall, run
 from gateway.federation.verdict import surfaced
 from gateway.model import Document, IndexAddResult
 from gateway.spi.call import Call, Route
-from gateway.spi.engine import EmbedQuery, Engine, RerankQuery
+from gateway.spi.codec import mend
+from gateway.spi.engine import EmbedQuery, Engine, RerankQuery, TransformQuery, TransformReply
 
-__all__ = ["Single", "embed", "index_add", "index_delete", "rerank", "target"]
+__all__ = ["Single", "embed", "index_add", "index_delete", "rerank", "target", "transform", "transformer"]
 
 T = TypeVar("T")
 
@@ -35,6 +37,11 @@ class Single:
         self.deadline = deadline
         self.route = route
 
+    def may_forward(self) -> None:
+        """Raises ``-32005`` if the engine would hand the request on, and it may go no further."""
+        if self.view.member.federates and self.route.depth < 0:
+            raise Unsupported("the request may not be forwarded any further", code=Code.OPTION_UNSUPPORTED)
+
     def another(self, view: View) -> Single:
         return Single(view, self.deadline, self.route)
 
@@ -44,8 +51,7 @@ class Single:
         A write is tried once: whether it took effect before it failed is not known (section 13.1).
         """
         member = self.view.member
-        if member.federates and self.route.depth < 0:
-            raise Unsupported("the request may not be forwarded any further", code=Code.OPTION_UNSUPPORTED)
+        self.may_forward()
         call = EngineCall(self.route)
         outcome = await run(member, operation, call, self.deadline, retry=not write, whole=write)
         if isinstance(outcome, Failure):
@@ -65,20 +71,31 @@ def target(snapshot: Snapshot, capability: str, named: str | None) -> View:
     raise Unsupported(f"{capability} is not offered", data={"option": capability})
 
 
-async def embed(single: Single, inputs: Sequence[str], kind: str) -> tuple[tuple[float, ...], ...]:
-    """One vector per input, in order. Batches are cut to what the engine takes at once."""
+async def embed(
+    single: Single, inputs: Sequence[str], kind: str, known: Embeddings | None = None
+) -> tuple[tuple[float, ...], ...]:
+    """One vector per input, in order. Batches are cut to what the engine takes at once.
+
+    ``known`` is looked at first and remembers what is new; documents that are stored pass it by, as each comes once.
+    """
     offered = single.view.capabilities.embed
     limit = (offered.batch_limit if offered else None) or len(inputs) or 1
     vectors: list[tuple[float, ...]] = []
     for start in range(0, len(inputs), limit):
         batch = tuple(inputs[start : start + limit])
+        if known is not None:
+            single.may_forward()
+            found = await known.vectors(single.view.member, batch, kind, single.route, single.deadline)
+            if isinstance(found, Failure):
+                raise surfaced(found.engine, found.error)
+            vectors += found
+            continue
         query = EmbedQuery(inputs=batch, kind="document" if kind == "document" else "query")
-        reply = await single.ask(lambda engine, call, query=query: engine.embed(query, call))  # type: ignore[misc]
-        if len(reply.vectors) != len(batch):
-            raise BackendUnavailable(
-                f"engine {single.view.id} gave {len(reply.vectors)} vectors for {len(batch)} texts"
-            )
-        vectors += reply.vectors
+
+        async def ask(engine: Engine, call: Call, query: EmbedQuery = query) -> Sequence[tuple[float, ...]]:
+            return sound((await engine.embed(query, call)).vectors, len(query.inputs), offered)
+
+        vectors += await single.ask(ask)
     return tuple(vectors)
 
 
@@ -89,6 +106,23 @@ async def rerank(single: Single, query: RerankQuery) -> tuple[float, ...]:
     below = min(given, default=0.0) - 1.0
     padded = [*scores, *([None] * (len(query.passages) - len(scores)))]
     return tuple(below if score is None else score for score in padded[: len(query.passages)])
+
+
+def transformer(snapshot: Snapshot, method: str, named: str | None) -> View:
+    """The engine for a way of transforming: the one the configuration names, else the first that offers the method."""
+    for view in snapshot.views:
+        offered = view.capabilities.transform
+        if (named is None or view.id == named) and offered is not None and method in (offered.methods or ()):
+            return view
+    raise option_unsupported("that way of transforming is not offered", option=method, field="method")
+
+
+async def transform(single: Single, query: TransformQuery) -> TransformReply:
+    """At least one query and at most ``n``: what an engine gives beyond that, or that is blank, is left out."""
+    reply = await single.ask(lambda engine, call: engine.transform(query, call))
+    queries = tuple(mend(one) for one in reply.queries if one.strip())[: query.n]
+    hypothetical = mend(reply.hypothetical) if reply.hypothetical is not None else None
+    return replace(reply, queries=queries or (query.text,), hypothetical=hypothetical)
 
 
 async def index_add(single: Single, documents: Sequence[Document], snapshot: Snapshot) -> IndexAddResult:
