@@ -41,7 +41,7 @@ class _Chat(msgspec.Struct):
 class LlmConfig(RemoteConfig, frozen=True, kw_only=True):
     """``max_queries`` bounds what a caller's ``n`` may ask for; ``max_tokens`` what the model may write.
 
-    ``temperature`` ``null`` leaves it to the model, for those that take none. ``token_option`` is the member that holds
+    ``temperature`` ``null`` leaves it to the model, for those that take none. ``limit_option`` is the member that holds
     ``max_tokens``. ``max_characters`` cuts the query.
     """
 
@@ -50,7 +50,7 @@ class LlmConfig(RemoteConfig, frozen=True, kw_only=True):
     temperature: float | None = 0.0
     seed: int | None = None
     max_tokens: int = 512
-    token_option: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    limit_option: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     max_queries: int = 8
     max_characters: int = 4000
 
@@ -92,7 +92,7 @@ class LlmEngine(Engine):
 
     async def _said(self, dialogue: list[dict[str, str]], text: str) -> str:
         config = self._config
-        body: dict[str, Any] = {"model": config.model, "messages": dialogue, config.token_option: config.max_tokens}
+        body: dict[str, Any] = {"model": config.model, "messages": dialogue, config.limit_option: config.max_tokens}
         if config.temperature is not None:
             body["temperature"] = config.temperature
         if config.seed is not None:

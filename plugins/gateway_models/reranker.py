@@ -108,7 +108,5 @@ class RerankerKind(EngineKind[RerankerConfig]):
 def _capabilities(config: RerankerConfig) -> Capabilities:
     models = tuple(dict.fromkeys(one for one in (config.model, *config.models) if one))
     return Capabilities(
-        rerank=RerankCapability(
-            methods=("cross-encoder",), max_candidates=config.max_candidates, models=models or None
-        )
+        rerank=RerankCapability(methods=("cross-encoder",), max_candidates=config.max_candidates, models=models or None)
     )
