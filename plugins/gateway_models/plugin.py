@@ -9,6 +9,7 @@ from gateway.spi.engine import EngineKind
 from gateway.spi.hooks import hookimpl
 from gateway_models.embeddings import EmbeddingsKind
 from gateway_models.llm import LlmKind
+from gateway_models.onnx import OnnxEmbedderKind, OnnxRerankerKind
 from gateway_models.reranker import RerankerKind
 from gateway_models.static import StaticEmbedderKind
 
@@ -17,4 +18,4 @@ __all__ = ["gateway_engine_kinds"]
 
 @hookimpl
 def gateway_engine_kinds() -> Sequence[EngineKind[Any]]:
-    return [StaticEmbedderKind(), EmbeddingsKind(), RerankerKind(), LlmKind()]
+    return [StaticEmbedderKind(), EmbeddingsKind(), RerankerKind(), LlmKind(), OnnxEmbedderKind(), OnnxRerankerKind()]
