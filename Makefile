@@ -28,6 +28,7 @@ bench: $(VENV)/.dev  ## measurements, side by side with peers in one run
 
 nightly: $(VENV)/.dev  ## soak and fuzz
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m nightly --timeout 1800
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not nightly" --hypothesis-profile thorough --timeout 1800
 
 wheel: $(VENV)/.dev
 	$(PIP) wheel --no-deps --wheel-dir dist .

@@ -3,136 +3,27 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from gateway import __version__
-from gateway.config import FAULT, EngineSettings, FusionSettings, GatewayConfig, Walker, load, located, nearest
-from gateway.errors import ConfigError
+from gateway.config import GatewayConfig
+from gateway.engines import engine_specs, facades_of, read_config, strategies_of
 from gateway.federation.capability import Offer
-from gateway.federation.context import HostContext
 from gateway.federation.embeddings import Embeddings
-from gateway.federation.fleet import EngineSpec, Fleet, MemberSettings
+from gateway.federation.fleet import Fleet
 from gateway.federation.plan import Defaults
-from gateway.fusion import Confidence, Convex, Rrf, Strategy, Weighted
 from gateway.model import PeerInfo
 from gateway.plugins import Plugins, load_plugins
 from gateway.protocol.dispatch import Dispatcher, Limits
 from gateway.refine.lexical import MAX_CANDIDATES, METHOD
 from gateway.service import Service
-from gateway.spi.http import HttpSettings
+from gateway.spi.facade import Facade
 
 __all__ = ["CONFORMANCE", "Gateway", "engine_specs", "open_gateway", "read_config"]
 
 CONFORMANCE = "L1"
-
-
-def read_config(path: Path, plugins: Plugins) -> GatewayConfig:
-    """Loads a configuration, and with it checks every engine's own settings, so that all faults come at once.
-
-    Raises :class:`~gateway.errors.ConfigErrors`.
-    """
-
-    def check(walker: Walker, raw: Mapping[str, Any]) -> None:
-        engines = raw.get("engines")
-        for index, engine in enumerate(engines if isinstance(engines, list) else ()):
-            if isinstance(engine, Mapping) and isinstance(engine.get("kind"), str):
-                _own_settings(walker, plugins, engine["kind"], engine.get("with"), f"engines[{index}]")
-        fusion = raw.get("fusion")
-        if isinstance(fusion, Mapping) and isinstance(fusion.get("method"), str):
-            _check_method(walker, plugins, fusion["method"])
-
-    return load(path, check=check)
-
-
-def _own_settings(walker: Walker, plugins: Plugins, name: str, value: Any, path: str) -> Any:
-    """An engine's kind and its settings read by it, or ``FAULT``."""
-    try:
-        kind = plugins.kind(name, path=f"{path}.kind")
-    except ConfigError as error:
-        walker.errors.append(error)
-        return FAULT
-    own = walker.struct(kind.config, value, f"{path}.with")
-    return FAULT if own is FAULT else (kind, own)
-
-
-def engine_specs(config: GatewayConfig, plugins: Plugins) -> list[EngineSpec]:
-    """Decodes every engine's own settings with its kind. Raises ``ConfigErrors`` with all faults; does no I/O."""
-    walker = Walker(config.base_dir)
-    specs: list[EngineSpec] = []
-    known = [engine.id for engine in config.engines]
-    for index, settings in enumerate(config.engines):
-        path = f"engines[{index}]"
-        decoded = _own_settings(walker, plugins, settings.kind, settings.settings, path)
-        if decoded is FAULT:
-            continue
-        kind, own = decoded
-        for embedder in kind.embedders(own):
-            if embedder not in known:
-                told = f"there is no engine {embedder!r}{nearest(embedder, known)} to take vectors from"
-                walker.fault(f"{path}.with", told)
-        specs.append(EngineSpec(_member(settings), kind, own, _context(settings, config)))
-    walker.errors.extend(_targets(config, specs))
-    if len(specs) == len(config.engines):
-        walker.errors.extend(_corpora(specs))
-    _check_method(walker, plugins, config.fusion.method)
-    if walker.errors:
-        raise located(walker.errors, config.source, config.lines)
-    return specs
-
-
-def _member(settings: EngineSettings) -> MemberSettings:
-    return MemberSettings(
-        id=settings.id,
-        weight=settings.weight,
-        priority=settings.priority,
-        required=settings.required,
-        corpus=settings.corpus,
-        trust=settings.trust,
-        timeout=settings.timeout,
-        concurrency=settings.concurrency,
-        queue=settings.queue,
-        undeclared=settings.undeclared,
-        min_score=settings.min_score,
-        attempts=settings.retry.attempts,
-        backoff=settings.retry.base,
-    )
-
-
-def _context(settings: EngineSettings, config: GatewayConfig) -> Callable[[], HostContext]:
-    http = HttpSettings(client=config.http.client, pool_size=settings.concurrency)
-    return lambda: HostContext(settings.id, config.base_dir, http=http)
-
-
-def _targets(config: GatewayConfig, specs: Sequence[EngineSpec]) -> Iterator[ConfigError]:
-    """``writes``, ``embed`` and ``transform`` must name engines that can do it, as far as their settings tell."""
-    by_id = {spec.settings.id: spec for spec in specs}
-    for key, target in (("writes", config.writes), ("embed", config.embed), ("transform", config.transform)):
-        spec = by_id.get(target or "")
-        if spec is None:
-            continue
-        offers = spec.kind.offers(spec.config)
-        able = getattr(offers, key) is not None if key != "writes" else bool(offers.index and offers.index.writable)
-        # A server of unknown abilities tells only when it is open.
-        if not able and not spec.kind.federates:
-            yield ConfigError(f"engine {target!r} (kind {spec.kind.name}) cannot serve that", path=key)
-
-
-def _corpora(specs: Sequence[EngineSpec]) -> Iterator[ConfigError]:
-    """Once one engine names a corpus, every engine that is asked for hits must."""
-    asked = {
-        index: spec.settings.corpus
-        for index, spec in enumerate(specs)
-        if spec.settings.weight > 0 and spec.kind.offers(spec.config).retrieve is not None
-    }
-    if any(corpus is not None for corpus in asked.values()):
-        for index, corpus in asked.items():
-            if corpus is None:
-                message = "once one engine names a corpus, all must: otherwise ids of unrelated documents could meet"
-                yield ConfigError(message, path=f"engines[{index}].corpus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +35,7 @@ class Gateway:
     fleet: Fleet
     service: Service
     dispatcher: Dispatcher
+    facades: Sequence[Facade] = ()
 
 
 @asynccontextmanager
@@ -154,7 +46,8 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
     """
     plugins = plugins or load_plugins()
     specs = engine_specs(config, plugins)
-    strategies = _strategies(config.fusion, plugins)
+    facades = facades_of(config, plugins)
+    strategies = strategies_of(config.fusion, plugins)
     limits = config.limits
     offer = Offer(
         limits.max_k,
@@ -192,22 +85,12 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
         )
         dispatcher = Dispatcher(
             service,
-            limits=Limits(frame_bytes=limits.body, batch=limits.batch, concurrent_per_session=limits.concurrency),
+            limits=Limits(
+                frame_bytes=max(limits.body, limits.line), batch=limits.batch, concurrent_per_session=limits.concurrency
+            ),
         )
         try:
-            yield Gateway(config, plugins, fleet, service, dispatcher)
+            yield Gateway(config, plugins, fleet, service, dispatcher, facades)
         finally:
             await dispatcher.close()
             await embeddings.close()
-
-
-def _strategies(fusion: FusionSettings, plugins: Plugins) -> dict[str, Strategy]:
-    """Every way of fusing there is, by name, with the configuration's constants."""
-    built_in: list[Strategy] = [Rrf(fusion.k), Weighted(), Convex(alpha=fusion.alpha), Confidence()]
-    return {strategy.name: strategy for strategy in built_in} | plugins.strategies
-
-
-def _check_method(walker: Walker, plugins: Plugins, method: str) -> None:
-    methods = _strategies(FusionSettings(), plugins)
-    if method not in methods:
-        walker.fault("fusion.method", f"must be one of {', '.join(methods)}{nearest(method, methods)}")

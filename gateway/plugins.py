@@ -19,6 +19,7 @@ from gateway.config.walk import nearest
 from gateway.errors import PluginError
 from gateway.fusion import Strategy
 from gateway.spi.engine import EngineKind
+from gateway.spi.facade import FacadeKind
 from gateway.spi.hooks import ENTRY_POINT_GROUP, Hooks
 
 __all__ = ["Plugin", "Plugins", "load_plugins"]
@@ -37,6 +38,7 @@ class Plugin:
     version: str
     kinds: tuple[str, ...] = ()
     strategies: tuple[str, ...] = ()
+    facades: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     """What it brought and another plugin brought as well."""
     error: str | None = None
@@ -49,6 +51,14 @@ class Plugins:
     found: list[Plugin] = field(default_factory=list)
     kinds: dict[str, EngineKind[Any]] = field(default_factory=dict)
     strategies: dict[str, Strategy] = field(default_factory=dict)
+    facades: dict[str, FacadeKind[Any]] = field(default_factory=dict)
+
+    def facade(self, name: str, *, path: str) -> FacadeKind[Any]:
+        """The facade of that name. Raises :class:`~gateway.errors.PluginError` saying what there is."""
+        if name in self.facades:
+            return self.facades[name]
+        known = ", ".join(sorted(self.facades)) or "none is installed"
+        raise PluginError(f"there is no facade {name!r}{nearest(name, self.facades)} (known: {known})", path=path)
 
     def kind(self, name: str, *, path: str) -> EngineKind[Any]:
         """The kind of that name. Raises :class:`~gateway.errors.PluginError` saying what there is and what failed."""
@@ -97,9 +107,12 @@ class _Brought:
     plugin: Plugin
     kinds: tuple[EngineKind[Any], ...]
     strategies: tuple[Strategy, ...]
+    facades: tuple[FacadeKind[Any], ...]
 
     def names(self) -> list[str]:
-        return [*(kind.name for kind in self.kinds), *(strategy.name for strategy in self.strategies)]
+        """What it brings; a kind and a facade may share a name, since they are two directions of one protocol."""
+        engines = [*(kind.name for kind in self.kinds), *(strategy.name for strategy in self.strategies)]
+        return [*engines, *(f"facade {facade.name}" for facade in self.facades)]
 
 
 def _ask(plugin: Plugin, module: object) -> _Brought:
@@ -110,12 +123,15 @@ def _ask(plugin: Plugin, module: object) -> _Brought:
     manager.check_pending()  # a hook of a misspelt name would never be called
     kinds = tuple(kind for kinds in manager.hook.gateway_engine_kinds() for kind in kinds)
     strategies = tuple(strategy for group in manager.hook.gateway_strategies() for strategy in group)
-    for type_, values in ((EngineKind, kinds), (Strategy, strategies)):
+    facades = tuple(facade for group in manager.hook.gateway_facades() for facade in group)
+    brought: tuple[tuple[type[Any], tuple[Any, ...]], ...]
+    brought = ((EngineKind, kinds), (Strategy, strategies), (FacadeKind, facades))
+    for type_, values in brought:
         for value in values:
             if not isinstance(value, type_):
                 name = getattr(value, "__name__", type(value).__name__)
                 raise TypeError(f"{name} is not an instance of {type_.__name__}")
-    return _Brought(plugin, kinds, strategies)
+    return _Brought(plugin, kinds, strategies, facades)
 
 
 def _gather(brought: Sequence[_Brought], broken: Sequence[Plugin]) -> Plugins:
@@ -124,14 +140,23 @@ def _gather(brought: Sequence[_Brought], broken: Sequence[Plugin]) -> Plugins:
     for each in brought:
         kinds = {kind.name: kind for kind in each.kinds if counts[kind.name] == 1}
         strategies = {one.name: one for one in each.strategies if counts[one.name] == 1}
+        facades = {one.name: one for one in each.facades if counts[f"facade {one.name}"] == 1}
         refused = tuple(name for name in each.names() if counts[name] > 1)
         error = f"another plugin brings {', '.join(refused)} as well" if refused else None
         if error:
             logger.warning("plugin %s of %s: %s", each.plugin.name, each.plugin.distribution, error)
         plugins.kinds |= kinds
         plugins.strategies |= strategies
+        plugins.facades |= facades
         plugins.found.append(
-            replace(each.plugin, kinds=tuple(kinds), strategies=tuple(strategies), refused=refused, error=error)
+            replace(
+                each.plugin,
+                kinds=tuple(kinds),
+                strategies=tuple(strategies),
+                facades=tuple(facades),
+                refused=refused,
+                error=error,
+            )
         )
     plugins.found.sort(key=lambda plugin: plugin.name)
     return plugins

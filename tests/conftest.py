@@ -3,6 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Examples are bounded by number, never by time: a busy machine must not fail a law. `make test` draws the same examples
+# every time, so that it says the same of the same code; `make nightly` draws new ones, and more.
+settings.register_profile("laws", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile("thorough", settings.get_profile("laws"), max_examples=2000, derandomize=False)
+if settings.get_current_profile_name() in ("default", "ci"):
+    settings.load_profile("laws")
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from gateway.spi import (
     VectorNeed,
     hookimpl,
 )
+from tests.schema import check_exchange
 
 Retrieve = Callable[[EngineQuery, Call], Awaitable[EngineReply]]
 
@@ -168,10 +169,11 @@ class Running:
     async def call(self, method: str, params: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
         """The response frame of one request."""
         frame = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**(params or {}), **more}}
-        answer = await self.gateway.dispatcher.answer(json.dumps(frame).encode(), Session("implicit", self.caller))
+        sent = json.dumps(frame).encode()
+        answer = await self.gateway.dispatcher.answer(sent, Session("implicit", self.caller))
         assert answer is not None
-        decoded: dict[str, Any] = json.loads(answer)
-        return decoded
+        checked: dict[str, Any] = check_exchange(sent, answer)
+        return checked
 
     async def retrieve(self, query: str = "q", **params: Any) -> dict[str, Any]:
         """The result of a retrieve that must succeed."""

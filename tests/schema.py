@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from gateway.errors import Code
 
-__all__ = ["check_batch", "check_frame", "check_notification", "schema_path"]
+__all__ = ["check_batch", "check_exchange", "check_frame", "check_notification", "check_ranking", "schema_path"]
 
 _ABSENT = object()
 
@@ -55,6 +55,39 @@ def check_frame(method: str, frame: bytes, *, id: Any = _ABSENT) -> dict[str, An
     return answer
 
 
+def check_exchange(sent: bytes, came: bytes) -> Any:
+    """Asserts what must hold of the answer ``came`` to the message ``sent``, whatever that was, and returns it.
+
+    Beside the schema: the id comes back as it went, and a list of hits is at most k long, descending and without
+    duplicates.
+    """
+    try:
+        request = json.loads(sent)
+    except (ValueError, RecursionError):
+        return check_frame("", came, id=None)
+    if came.startswith(b"["):
+        return check_batch(came)
+    if not isinstance(request, dict) or not isinstance(request.get("method"), str):
+        return check_frame("", came)
+    answer = check_frame(request["method"], came)
+    if answer["id"] is not None:
+        assert json.dumps(answer["id"]) == json.dumps(request.get("id"))
+    if request["method"] == "retrieve" and "result" in answer:
+        params = request.get("params") or {}
+        check_ranking(answer["result"]["hits"], params.get("k") or 10)
+    return answer
+
+
+def check_ranking(hits: list[dict[str, Any]], k: float) -> None:
+    """Asserts what a schema cannot say of a list of hits."""
+    ids = [str(hit["id"]) for hit in hits]
+    scores = [hit["score"] for hit in hits]
+    assert len(hits) <= k
+    assert len(ids) == len(set(ids)), ids
+    assert scores == sorted(scores, reverse=True), scores
+    assert all(type(score) in (int, float) for score in scores)
+
+
 def check_batch(frame: bytes) -> list[dict[str, Any]]:
     """Asserts that the frame is a batch of answers and returns them."""
     answers = _load(frame)
@@ -73,6 +106,8 @@ def check_notification(kind: Literal["progress", "log"], frame: bytes) -> dict[s
     _conforms({"progress": "ProgressNotification", "log": "LogNotification"}[kind], found)
     params = found["params"]
     assert isinstance(params, dict)
+    if "partial" in params:
+        check_ranking(params["partial"]["hits"], float("inf"))
     return params
 
 

@@ -1,7 +1,8 @@
 """One client over every transport, so that one test body holds for all of them.
 
 ``connect(kind, gateway)`` runs a gateway's dispatcher behind a real socket or real pipes and gives back a client with
-``call``, ``send_raw``, ``notify`` and ``frames``, whatever the transport. For tests where the bytes are the point there
+``call``, ``send_raw``, ``notify`` and ``frames``, whatever the transport; every frame that comes is held against the
+schema and our own rules. For tests where the bytes are the point there
 are ``Wire`` (one HTTP connection) and ``Pipes`` (a stdio session).
 """
 
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 from gateway.transports.http import HttpApp
 from gateway.transports.server import Address, serve
 from gateway.transports.stdio import serve_stdio
+from tests.schema import check_exchange, check_notification
 
 KINDS = ("http", "sse", "stdio")
 HANDSHAKE = {"protocolVersion": 1, "client": {"name": "test", "version": "1"}, "capabilities": {}}
@@ -209,10 +211,19 @@ class _HttpClient:
             assert response.body == b""
             return None
         if response.headers["content-type"].startswith("text/event-stream"):
-            *frames, last = events(response.body)
-            self.frames += frames
-            return last
-        return response.json
+            *frames, last = (line[6:] for line in response.body.split(b"\n\n") if line.startswith(b"data: "))
+            assert len(events(response.body)) == len(frames) + 1
+            self.frames += map(_notification, frames)
+            return check_exchange(body, last)
+        assert response.headers["content-type"] == "application/json"
+        return check_exchange(body, response.body)
+
+
+def _notification(frame: bytes) -> Frame:
+    """A frame without an id, checked."""
+    found: Frame = json.loads(frame)
+    check_notification(found["method"].removeprefix("notifications/"), frame)
+    return found
 
 
 # stdio ---------------------------------------------------------------------------------------------------------------
@@ -289,7 +300,7 @@ class _StdioClient:
         self.pipes = pipes
         self.frames: list[Frame] = []
         self._ids = itertools.count(1)
-        self._waiting: list[tuple[Callable[[Any], bool], asyncio.Future[Any]]] = []
+        self._waiting: list[tuple[Callable[[Any], bool], asyncio.Future[bytes]]] = []
         self._reading = asyncio.create_task(self._read())
 
     def close(self) -> None:
@@ -299,15 +310,17 @@ class _StdioClient:
         id = next(self._ids) if id is None else id
         # Ids are told apart by type as well: "1" is not 1.
         answer = self._expect(lambda frame: isinstance(frame, dict) and json.dumps(frame.get("id")) == json.dumps(id))
-        self.pipes.send(request(method, params, id) + b"\n")
-        frame: Frame = await answer
+        sent = request(method, params, id)
+        self.pipes.send(sent + b"\n")
+        frame: Frame = check_exchange(sent, await answer)
         return frame
 
     async def send_raw(self, data: bytes, *, silent: bool = False) -> Any:
         answer = self._expect(lambda frame: True)
+        fence = request("ping", id="fence")
         # If the server says nothing, the next thing it says is the answer to the ping behind.
-        self.pipes.send(data + b"\n" + (request("ping", id="fence") + b"\n" if silent else b""))
-        frame = await answer
+        self.pipes.send(data + b"\n" + (fence + b"\n" if silent else b""))
+        frame = check_exchange(fence if silent else data, await answer)
         if silent:
             assert frame["id"] == "fence"
             return None
@@ -316,8 +329,9 @@ class _StdioClient:
     async def notify(self, method: str, params: Any = None) -> None:
         self.pipes.send(notification(method, params) + b"\n")
 
-    def _expect(self, wanted: Callable[[Any], bool]) -> asyncio.Future[Any]:
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    def _expect(self, wanted: Callable[[Any], bool]) -> asyncio.Future[bytes]:
+        """The line of the next answer that is wanted."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting.append((wanted, answer))
         return answer
 
@@ -325,10 +339,10 @@ class _StdioClient:
         while line := await self.pipes.line():
             frame = json.loads(line)
             if isinstance(frame, dict) and "method" in frame:
-                self.frames.append(frame)
+                self.frames.append(_notification(line.rstrip(b"\n")))
                 continue
             for entry in self._waiting:
                 if entry[0](frame):
                     self._waiting.remove(entry)
-                    entry[1].set_result(frame)
+                    entry[1].set_result(line.rstrip(b"\n"))
                     break

@@ -12,13 +12,14 @@ import msgspec
 from gateway.app import engine_specs
 from gateway.cli.client import Client, here, remote
 from gateway.cli.render import say
-from gateway.config import GatewayConfig
+from gateway.config import GatewayConfig, nearest
 from gateway.errors import ConfigError
 from gateway.model import Document
 from gateway.passages import Skipped, read_passages
-from gateway.plugins import load_plugins
+from gateway.plugins import Plugins
+from gateway.spi.http import redacted
 
-__all__ = ["add_documents", "narrowed", "read_documents", "run_add"]
+__all__ = ["add_documents", "add_here", "add_remotely", "narrowed", "read_documents"]
 
 _BATCH = 64
 
@@ -32,14 +33,14 @@ def read_documents(paths: Sequence[Path], base: Path) -> list[Document]:
     return documents
 
 
-def narrowed(config: GatewayConfig, target: str) -> GatewayConfig:
+def narrowed(config: GatewayConfig, plugins: Plugins, target: str) -> GatewayConfig:
     """The configuration with only the engine that is written to, and the embedders it needs.
 
     Raises :class:`~gateway.errors.ConfigError` if there is no such engine or it cannot be written to.
     """
-    specs = {spec.settings.id: spec for spec in engine_specs(config, load_plugins())}
+    specs = {spec.settings.id: spec for spec in engine_specs(config, plugins)}
     if target not in specs:
-        raise ConfigError(f"there is no engine {target!r} (there are {', '.join(specs)})")
+        raise ConfigError(f"there is no engine {target!r}{nearest(target, specs)} (there are {', '.join(specs)})")
     spec = specs[target]
     index = spec.kind.offers(spec.config).index
     if (index is None or not index.writable) and not spec.kind.federates:
@@ -49,26 +50,35 @@ def narrowed(config: GatewayConfig, target: str) -> GatewayConfig:
     return msgspec.structs.replace(config, engines=engines, writes=target, embed=None)
 
 
-async def run_add(
-    paths: Sequence[Path], config: GatewayConfig | None, *, url: str | None, targets: Sequence[str], base: Path | None
+async def add_here(
+    paths: Sequence[Path], config: GatewayConfig, plugins: Plugins, *, targets: Sequence[str], base: Path
 ) -> int:
-    """Adds the files' passages to each target, or to what a running gateway writes to."""
-    root = base or (config.base_dir if config is not None else Path.cwd())
-    documents = read_documents(paths, root.absolute())
-    if not documents:
-        say("nothing to add")
-        return 1
-    if config is None:
-        async with remote(url or "") as client:
-            await add_documents(client, documents, url or "")
-        return 0
+    """Adds the files' passages to each target, or to what the configuration writes to."""
     chosen = list(targets) or ([config.writes] if config.writes else [])
     if not chosen:
         raise ConfigError("name the engine to add to with --to, or set `writes:` in the configuration")
-    for target in chosen:
-        async with here(narrowed(config, target)) as client:
+    # All targets are checked before anything is written.
+    configurations = {target: narrowed(config, plugins, target) for target in chosen}
+    documents = read_documents(paths, base)
+    for target, only in configurations.items() if documents else ():
+        async with here(only, plugins) as client:
             await add_documents(client, documents, target)
-    return 0
+    return _outcome(documents)
+
+
+async def add_remotely(paths: Sequence[Path], url: str, base: Path) -> int:
+    """Adds the files' passages to the engine that a running gateway writes to."""
+    documents = read_documents(paths, base)
+    if documents:
+        async with remote(url) as client:
+            await add_documents(client, documents, redacted(url))
+    return _outcome(documents)
+
+
+def _outcome(documents: Sequence[Document]) -> int:
+    if not documents:
+        say("rcp-gateway: nothing to add")
+    return 0 if documents else 1
 
 
 async def add_documents(client: Client, documents: Sequence[Document], target: str) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from gateway.app import engine_specs, open_gateway
-from gateway.cli.render import console, say, table
+from gateway.cli.render import console, print_json, say, table
 from gateway.config import GatewayConfig
 from gateway.federation.fleet import EngineSpec
 from gateway.model import Capabilities, capabilities_to_wire
-from gateway.plugins import load_plugins
+from gateway.plugins import Plugins, load_plugins
+from gateway.telemetry.log import redact
 
 __all__ = ["print_catalog", "run_check", "run_plugins"]
 
@@ -32,35 +32,43 @@ def _told(capabilities: Mapping[str, Any]) -> str:
 
 def _missing(spec: EngineSpec) -> list[str]:
     """Modules an engine needs and that are not installed."""
-    return [name for name in spec.kind.requires(spec.config) if importlib.util.find_spec(name) is None]
+    return [name for name in spec.kind.requires(spec.config) if not _installed(name)]
 
 
-def _advice(spec: EngineSpec) -> str:
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # the package that a dotted name lies in
+        return False
+
+
+def _advice(spec: EngineSpec, plugins: Plugins) -> str:
     missing = _missing(spec)
     if not missing:
         return ""
-    extra = f"; pip install 'rcp-gateway[{spec.kind.extra}]'" if spec.kind.extra else ""
-    return f"needs {', '.join(missing)}{extra}"
+    extra = f"[{spec.kind.extra}]" if spec.kind.extra else ""
+    install = f"; pip install '{plugins.distribution_of(spec.kind.name)}{extra}'" if extra else ""
+    return f"needs {', '.join(missing)}{install}"
 
 
 def run_check(
     config: GatewayConfig,
+    plugins: Plugins,
     *,
     open_: bool,
     as_json: bool,
     run: Callable[[Coroutine[Any, Any, int | None]], int],
 ) -> int:
     """Says what the configuration means. Faults were raised before; what is only missing here is told beside it."""
-    plugins = load_plugins()
     specs = engine_specs(config, plugins)
     states: dict[str, tuple[Capabilities, str]] = {
-        spec.settings.id: (spec.kind.offers(spec.config), _advice(spec)) for spec in specs
+        spec.settings.id: (spec.kind.offers(spec.config), _advice(spec, plugins)) for spec in specs
     }
 
     async def look() -> None:
         async with open_gateway(config, plugins) as gateway:
             for id, member in gateway.fleet.members.items():
-                states[id] = (member.capabilities, "open" if member.engine is not None else str(member.fault))
+                states[id] = (member.capabilities, "open" if member.engine is not None else redact(str(member.fault)))
 
     if open_:
         run(look())
@@ -74,9 +82,12 @@ def run_check(
         for spec in specs
     ]
     if as_json:
-        print(json.dumps([dict(zip(("id", "kind", "offers", "state"), row, strict=True)) for row in rows]))  # noqa: T201
+        print_json([dict(zip(("id", "kind", "offers", "state"), row, strict=True)) for row in rows])
     else:
         console().print(table(None, ("engine", "kind", "offers", "state"), rows))
+    for plugin in plugins.found:
+        if plugin.error is not None:
+            say(f"rcp-gateway: warning: plugin {plugin.name} of {plugin.distribution}: {plugin.error}")
     failed = open_ and any(row[3] != "open" for row in rows)
     say(
         f"rcp-gateway: {config.source or 'the configuration'} is valid"
@@ -91,13 +102,13 @@ def run_plugins(*, as_json: bool) -> int:
         (
             plugin.name,
             f"{plugin.distribution} {plugin.version}".strip(),
-            ", ".join((*plugin.kinds, *plugin.strategies)),
+            ", ".join((*plugin.kinds, *plugin.strategies, *(f"facade {name}" for name in plugin.facades))),
             plugin.error or "",
         )
         for plugin in load_plugins().found
     ]
     if as_json:
-        print(json.dumps([dict(zip(("name", "distribution", "brings", "error"), row, strict=True)) for row in rows]))  # noqa: T201
+        print_json([dict(zip(("name", "distribution", "brings", "error"), row, strict=True)) for row in rows])
     else:
         console().print(table(None, ("plugin", "distribution", "brings", "error"), rows))
     return 0
@@ -106,7 +117,7 @@ def run_plugins(*, as_json: bool) -> int:
 def print_catalog(result: Mapping[str, Any], *, as_json: bool) -> None:
     """The answer of ``catalog/list``."""
     if as_json:
-        print(json.dumps(result, ensure_ascii=False, indent=2))  # noqa: T201
+        print_json(result)
         return
     rows = []
     for entry in result.get("engines") or []:

@@ -10,11 +10,12 @@ from gateway import _json
 from gateway.app import Gateway, open_gateway
 from gateway.caller import ANONYMOUS
 from gateway.config import GatewayConfig
-from gateway.errors import BackendUnavailable, RcpError
+from gateway.errors import BackendUnavailable, Code, RcpError, Timeout, UpstreamError
+from gateway.plugins import Plugins
 from gateway.protocol.session import Session
-from gateway.spi.http import HttpClient, HttpSettings, open_http
+from gateway.spi.http import HttpClient, HttpSettings, open_http, redacted
 
-__all__ = ["Client", "here", "of", "remote"]
+__all__ = ["Client", "here", "remote"]
 
 
 class Client(Protocol):
@@ -26,18 +27,24 @@ def _frame(method: str, params: Mapping[str, Any] | None) -> bytes:
     return _json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": dict(params or {})})
 
 
-def _result(body: bytes | None) -> dict[str, Any]:
+def _result(body: bytes | None) -> dict[str, Any] | None:
+    """The result in a response, ``None`` if it is no response. Raises the :class:`~gateway.errors.RcpError` in it."""
     try:
         answer = _json.loads(body or b"")
-    except ValueError as error:
-        raise BackendUnavailable("what answered is not an RCP gateway") from error
-    if not isinstance(answer, dict) or not ({"result", "error"} & answer.keys()):
-        raise BackendUnavailable("what answered is not an RCP gateway")
-    if "error" in answer:
-        told = answer["error"]
-        raise RcpError(str(told.get("message")), code=told.get("code"), data=told.get("data"))
-    result = answer["result"]
-    return result if isinstance(result, dict) else {}
+    except ValueError:
+        return None
+    if not isinstance(answer, dict):
+        return None
+    told = answer.get("error")
+    if isinstance(told, dict):
+        code, data = told.get("code"), told.get("data")
+        raise RcpError(
+            str(told.get("message")),
+            code=code if isinstance(code, int) else Code.INTERNAL_ERROR,
+            data=data if isinstance(data, dict) else None,
+        )
+    result = answer.get("result")
+    return result if isinstance(result, dict) else None
 
 
 class _Local:
@@ -46,31 +53,38 @@ class _Local:
 
     async def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         session = Session("implicit", ANONYMOUS)
-        return _result(await self._gateway.dispatcher.answer(_frame(method, params), session))
+        return _result(await self._gateway.dispatcher.answer(_frame(method, params), session)) or {}
 
 
 class _Remote:
-    def __init__(self, http: HttpClient, timeout: float) -> None:
+    def __init__(self, http: HttpClient, url: str, timeout: float) -> None:
         self._http = http
+        self._url = redacted(url)
         self._timeout = timeout
 
     async def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         headers = {"content-type": "application/json"}
-        response = await self._http.request(
-            "POST", method, content=_frame(method, params), headers=headers, timeout=self._timeout
-        )
-        return _result(response.body)
-
-
-def of(gateway: Gateway) -> Client:
-    """A client of a gateway that runs in this process."""
-    return _Local(gateway)
+        try:
+            response = await self._http.request(
+                "POST", method, content=_frame(method, params), headers=headers, timeout=self._timeout
+            )
+        except Timeout as error:
+            raise Timeout(f"{self._url} did not answer within {self._timeout:g} s") from error
+        except UpstreamError as error:
+            raise BackendUnavailable(f"{self._url} cannot be reached") from error
+        result = _result(response.body)
+        if result is None:
+            told = (
+                f"what answers at {self._url} is not an RCP gateway (HTTP {response.status}); is the base path right?"
+            )
+            raise BackendUnavailable(told)
+        return result
 
 
 @asynccontextmanager
-async def here(config: GatewayConfig) -> AsyncIterator[Client]:
+async def here(config: GatewayConfig, plugins: Plugins) -> AsyncIterator[Client]:
     """Opens the gateway of a configuration for as long as the block runs."""
-    async with open_gateway(config) as gateway:
+    async with open_gateway(config, plugins) as gateway:
         yield _Local(gateway)
 
 
@@ -78,4 +92,4 @@ async def here(config: GatewayConfig) -> AsyncIterator[Client]:
 async def remote(url: str, *, timeout: float = 60.0) -> AsyncIterator[Client]:
     """A client of the gateway at ``url``, its base path included (``http://127.0.0.1:8787/rcp``)."""
     async with open_http(HttpSettings(), url.rstrip("/") + "/") as http:
-        yield _Remote(http, timeout)
+        yield _Remote(http, url, timeout)

@@ -9,23 +9,24 @@ from typing import Any
 from gateway import _json
 from gateway.app import open_gateway
 from gateway.caller import ANONYMOUS
-from gateway.cli.render import console, say
+from gateway.cli.render import console, print_json, say
 from gateway.config import GatewayConfig
+from gateway.plugins import Plugins
 from gateway.protocol.methods import decode
 from gateway.telemetry.log import redact
 
 __all__ = ["run_explain"]
 
 
-async def run_explain(config: GatewayConfig, params: Mapping[str, Any], *, as_json: bool) -> int:
+async def run_explain(config: GatewayConfig, plugins: Plugins, params: Mapping[str, Any], *, as_json: bool) -> int:
     """Opens the engines, since what they can do is known only then, plans the request and stops there.
 
     Raises the error that the request itself would get.
     """
-    async with open_gateway(config) as gateway:
+    async with open_gateway(config, plugins) as gateway:
         rows, losses = gateway.service.explain(decode("retrieve", _json.encode(params)), ANONYMOUS)
     if as_json:
-        print(json.dumps({"engines": rows, "losses": losses}, ensure_ascii=False, indent=2, default=str))  # noqa: T201
+        print_json({"engines": rows, "losses": losses})
         return 0
     for row in rows:
         _print(row)

@@ -6,8 +6,9 @@ Every error is one clear line on stderr: exit code 2 for usage and configuration
 
 from __future__ import annotations
 
-import asyncio
+import io
 import json
+import os
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
@@ -16,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gateway import __version__
-from gateway.errors import ConfigError, GatewayError, RcpError
+from gateway.errors import ConfigError, ConfigErrors, GatewayError, RcpError
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from gateway.cli.client import Client
     from gateway.config import GatewayConfig
+    from gateway.plugins import Plugins
 
 __all__ = ["main"]
 
@@ -45,10 +47,15 @@ def cli(context: click.Context, debug: bool) -> None:
     context.obj = debug
 
 
-def _load(path: Path) -> GatewayConfig:
-    from gateway.config import load
+def _load(path: Path) -> tuple[GatewayConfig, Plugins]:
+    """The configuration, checked together with what its plugins make of it."""
+    from gateway.app import read_config
+    from gateway.plugins import load_plugins
 
-    return load(path)
+    if str(path) == _DEFAULT and not path.exists():
+        raise click.UsageError(f"there is no {_DEFAULT} here; name a configuration with --config")
+    plugins = load_plugins()
+    return read_config(path, plugins), plugins
 
 
 def _run(work: Coroutine[Any, Any, int | None]) -> int:
@@ -56,6 +63,8 @@ def _run(work: Coroutine[Any, Any, int | None]) -> int:
     try:
         import uvloop
     except ImportError:
+        import asyncio
+
         return asyncio.run(work) or 0
     return uvloop.run(work) or 0
 
@@ -63,7 +72,7 @@ def _run(work: Coroutine[Any, Any, int | None]) -> int:
 def _client(path: Path, url: str | None) -> AbstractAsyncContextManager[Client]:
     from gateway.cli.client import here, remote
 
-    return remote(url) if url else here(_load(path))
+    return remote(url) if url else here(*_load(path))
 
 
 def _logging(level: str, format: Any = "text") -> None:
@@ -82,9 +91,10 @@ def serve(path: Path, host: str | None, port: int | None, sessions: str | None) 
     """Serve RCP over HTTP, with SSE, until SIGTERM or SIGINT."""
     from gateway.cli.serve import serve_http
 
-    config = _load(path)
+    _logging("warning")
+    config, plugins = _load(path)
     _logging(config.log.level, config.log.format)
-    return _run(serve_http(config, host=host, port=port, sessions=sessions))
+    return _run(serve_http(config, plugins, host=host, port=port, sessions=sessions))
 
 
 @cli.command()
@@ -93,9 +103,10 @@ def stdio(path: Path) -> int:
     """Serve RCP over stdin and stdout until the end of the input."""
     from gateway.cli.serve import serve_on_stdio
 
-    config = _load(path)
+    _logging("warning")
+    config, plugins = _load(path)
     _logging(config.log.level, config.log.format)
-    return _run(serve_on_stdio(config))
+    return _run(serve_on_stdio(config, plugins))
 
 
 @cli.command()
@@ -103,8 +114,8 @@ def stdio(path: Path) -> int:
 @_config
 @_url
 @_as_json
-@click.option("-k", type=int, default=10, show_default=True, help="How many hits.")
-@click.option("--mode", help="dense, sparse or hybrid.")
+@click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="How many hits.")
+@click.option("--mode", type=click.Choice(["dense", "sparse", "hybrid"]), help="How to search.")
 @click.option("--filter", "filter_", metavar="JSON", help="An RCP filter tree.")
 @click.option("--engine", "engines", multiple=True, metavar="ID", help="Ask only this engine; may be repeated.")
 @click.option("--fusion", metavar="METHOD", help="rrf, weighted, convex or confidence.")
@@ -113,7 +124,7 @@ def query(
     engines: tuple[str, ...], fusion: str | None,
 ) -> int:  # fmt: skip
     """Ask one question and print the fused ranking."""
-    from gateway.cli.render import print_hits
+    from gateway.cli.render import print_hits, print_json
 
     params: dict[str, Any] = {"query": text, "k": k}
     if mode:
@@ -129,10 +140,7 @@ def query(
     async def work() -> None:
         async with _client(path, url) as client:
             result = await client.call("retrieve", params)
-        if as_json:
-            click.echo(json.dumps(result, ensure_ascii=False, indent=2))
-        else:
-            print_hits(result)
+        (print_json if as_json else print_hits)(result)
 
     return _run(work())
 
@@ -153,7 +161,7 @@ def check(path: Path, open_: bool, as_json: bool) -> int:
     from gateway.cli.check import run_check
 
     _logging("error")
-    return run_check(_load(path), open_=open_, as_json=as_json, run=_run)
+    return run_check(*_load(path), open_=open_, as_json=as_json, run=_run)
 
 
 @cli.command()
@@ -208,7 +216,7 @@ def explain(request_file: Path | None, path: Path, as_json: bool, filter_: str |
         params["filter"] = _json_option(filter_, "--filter")
     if mode:
         params["mode"] = mode
-    return _run(run_explain(_load(path), params, as_json=as_json))
+    return _run(run_explain(*_load(path), params, as_json=as_json))
 
 
 @cli.command()
@@ -222,7 +230,7 @@ def probe(engine: str, path: Path) -> int:
     from gateway.cli.probe import run_probe
 
     _logging("error")
-    return _run(run_probe(_load(path), engine))
+    return _run(run_probe(*_load(path), engine))
 
 
 @cli.command()
@@ -234,13 +242,15 @@ def probe(engine: str, path: Path) -> int:
               help="Ids are paths from here; by default the configuration's folder.")  # fmt: skip
 def add(paths: tuple[Path, ...], path: Path, url: str | None, targets: tuple[str, ...], base: Path | None) -> int:
     """Split Markdown and text files into passages and add them to a writable engine."""
-    from gateway.cli.add import run_add
+    from gateway.cli.add import add_here, add_remotely
 
     _logging("error")
     if url and targets:
         raise click.UsageError("--to names an engine of a configuration; a running gateway writes where it is told to")
-    config = None if url else _load(path)
-    return _run(run_add(paths, config, url=url, targets=targets, base=base))
+    if url:
+        return _run(add_remotely(paths, url, base or Path.cwd()))
+    config, plugins = _load(path)
+    return _run(add_here(paths, config, plugins, targets=targets, base=base or config.base_dir))
 
 
 @cli.command()
@@ -251,45 +261,84 @@ def demo(path: Path, question: str | None) -> int:
     from gateway.cli.demo import run_demo
 
     _logging("error")
-    return _run(run_demo(_load(path), question))
+    return _run(run_demo(*_load(path), question))
 
 
 def main(argv: list[str] | None = None) -> None:
     """The entry point of the ``rcp-gateway`` script."""
-    debug = "--debug" in (sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a hit may hold what the terminal cannot show
     try:
         code = cli.main(args=argv, prog_name="rcp-gateway", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        code = 2
-    except click.Abort:
-        code = 130
-    except ConfigError as error:
-        _report(error, debug)
-        code = 2
-    except (GatewayError, OSError) as error:
-        _report(error, debug)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has seen enough. The interpreter must not try to flush the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
-    except KeyboardInterrupt:
+    except (click.Abort, KeyboardInterrupt):
         code = 130
     except Exception as error:  # noqa: BLE001  # one of the five boundaries: a person gets a line, not a traceback
-        _report(RuntimeError(f"internal error ({type(error).__name__}); run again with --debug"), debug, error)
-        code = 1
+        code = _report(error, debug="--debug" in (sys.argv[1:] if argv is None else argv))
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _report(error: BaseException, debug: bool, cause: BaseException | None = None) -> None:
+def _report(error: Exception, *, debug: bool) -> int:
+    """Says what went wrong; the exit code it makes."""
     from gateway.cli.render import say
+    from gateway.telemetry.log import redact
 
     if debug:
         import traceback
 
-        traceback.print_exception(cause or error)
-    lines = str(error).splitlines() or [type(error).__name__]
-    told = f" ({error.code})" if isinstance(error, RcpError) else ""
+        traceback.print_exception(error)
+    code, lines = _told(error)
     for line in lines:
-        say(f"rcp-gateway: {line}{told}")
-    engines = error.data.get("engines") if isinstance(error, RcpError) else None
-    if isinstance(engines, dict):
-        for id, one in engines.items():
-            say(f"  {id}: {one.get('message') if isinstance(one, dict) else one}")
+        say(redact(line))
+    return code
+
+
+def _told(error: Exception) -> tuple[int, list[str]]:
+    match error:
+        case click.exceptions.NoArgsIsHelpError():
+            return 2, error.format_message().splitlines()
+        case click.UsageError():
+            asked = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
+            return 2, [f"rcp-gateway: {_one_line(error.format_message())}{asked}"]
+        case click.ClickException():
+            return 2, [f"rcp-gateway: {_one_line(error.format_message())}"]
+        case ConfigErrors():
+            return 2, [_config_line(one) for one in error.errors]
+        case ConfigError():
+            return 2, [_config_line(error)]
+        case RcpError():
+            about = error.data.get("field") or error.data.get("option")
+            told = f"{error.message}: {about}" if about and str(about) not in error.message else error.message
+            return 1, [f"rcp-gateway: {_one_line(told)} ({error.code})", *_engine_lines(error)]
+        case GatewayError():
+            return 1, [f"rcp-gateway: {_one_line(error)}"]
+        case OSError():
+            where = f"{error.filename}: " if error.filename else ""
+            return 1, [f"rcp-gateway: {_one_line(f'{where}{error.strerror or error}')}"]
+        case ExceptionGroup() if len(error.exceptions) == 1:
+            return _told(error.exceptions[0])
+        case _:
+            return 1, [f"rcp-gateway: internal error ({type(error).__name__}); rcp-gateway --debug … shows it"]
+
+
+def _config_line(error: ConfigError) -> str:
+    """``gateway.yaml:12: engines[0].timout: …``, as compilers have it."""
+    return _one_line(error if error.place else f"rcp-gateway: {error}")
+
+
+def _engine_lines(error: RcpError) -> list[str]:
+    """What each engine had to say, where the error tells."""
+    engines = error.data.get("engines")
+    if not isinstance(engines, dict):
+        return []
+    told = {id: one.get("message") if isinstance(one, dict) else one for id, one in engines.items()}
+    return [f"  {_one_line(f'{id}: {message}')}" for id, message in told.items()]
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())

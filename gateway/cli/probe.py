@@ -7,13 +7,14 @@ from gateway.caller import ANONYMOUS
 from gateway.cli.add import narrowed
 from gateway.cli.render import console, say
 from gateway.config import GatewayConfig
+from gateway.plugins import Plugins
 
 __all__ = ["run_probe"]
 
 
-async def run_probe(config: GatewayConfig, id: str) -> int:
+async def run_probe(config: GatewayConfig, plugins: Plugins, id: str) -> int:
     """Asks the engine; exit code 1 if something was found that the configuration cannot mend."""
-    async with open_gateway(narrowed(config, id)) as gateway:
+    async with open_gateway(narrowed(config, plugins, id), plugins) as gateway:
         found = await gateway.service.probe(id, ANONYMOUS)
     out = console()
     for one in found:

@@ -151,6 +151,13 @@ class EngineSettings(Section, frozen=True):
             raise ConfigError(f"{self.id!r} is reserved: it names a mode in fusion.weights", path="id")
 
 
+class FacadeSection(Section, frozen=True):
+    """A foreign protocol to serve beside RCP. ``settings`` is the plugin's own part (``with:``)."""
+
+    kind: str
+    settings: Any = msgspec.field(default=None, name="with")
+
+
 class LogSettings(Section, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["text", "json"] = "text"
@@ -165,6 +172,7 @@ class Sections(Section, frozen=True):
 
     name: Name = ""
     engines: tuple[EngineSettings, ...] = ()
+    facades: tuple[FacadeSection, ...] = ()
     writes: str | None = None
     embed: str | None = None
     transform: str | None = None

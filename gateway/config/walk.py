@@ -186,7 +186,7 @@ class Walker:
         return type_(value)
 
     def _path(self, value: Any, path: str) -> Any:
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str):
             return self.fault(path, f"must be a path, not {_kind(value)}")
         try:
             return self._resolved(value)
@@ -195,8 +195,8 @@ class Walker:
 
     def _resolved(self, name: str) -> Path:
         """A path from the configuration's folder. Raises ``ValueError`` for what no file can be called."""
-        if "\0" in name:
-            raise ValueError("a path holds no NUL")
+        if not name or "\0" in name:
+            raise ValueError("a path is not empty and holds no NUL")
         try:
             return Path(os.path.abspath(self.base_dir / Path(name).expanduser()))
         except RuntimeError as error:  # "~somebody" whom the system does not know

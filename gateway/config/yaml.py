@@ -23,6 +23,7 @@ _INT = re.compile(r"[-+]?[0-9]+")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _SPECIAL = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _STR_TAGS = ("!", "tag:yaml.org,2002:str")
 _PLAIN_KEY = re.compile(r"[\w-]{1,80}")
 
@@ -156,6 +157,8 @@ class _Builder:
 
     def _scalar(self, event: Any, path: str) -> Any:
         text: str = event.value
+        if _SURROGATE.search(text):  # JSON writes letters beyond 16 bits as two escapes
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if event.tag is not None and event.tag not in _STR_TAGS:
             self._fault(path, event, "tags are not used in a configuration")
             return None

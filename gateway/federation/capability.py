@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gateway.filters import FieldType, Op
+from gateway.fusion.merge import PROVENANCE, UPSTREAM
 from gateway.model import (
     Capabilities,
     CatalogCapability,
@@ -24,9 +25,20 @@ from gateway.model import (
 if TYPE_CHECKING:
     from gateway.federation.fleet import Member
 
-__all__ = ["Offer", "Snapshot", "View", "field_conflicts", "fields_of", "merge"]
+__all__ = [
+    "Offer",
+    "Snapshot",
+    "View",
+    "batch_limit",
+    "field_conflicts",
+    "fields_of",
+    "max_candidates",
+    "max_k",
+    "merge",
+]
 
 _OWN_FUSION = ("rrf", "weighted", "convex")
+_OWN_FIELDS = frozenset({*PROVENANCE, UPSTREAM})
 _OPERATORS = tuple(op.value for op in Op)
 _TRANSFORMS = ("rewrite", "hyde", "multi-query", "decompose", "step-back")
 
@@ -53,6 +65,12 @@ class Snapshot:
     fields: Mapping[str, FieldType]
     settled: bool
     """False while an engine in scope has never been seen, so that what is unknown may only be unknown yet."""
+    members: Mapping[str, Member]
+    """All engines, also those out of scope: an engine in scope may take its vectors from one that is not."""
+
+    def embedder(self, id: str) -> Member | None:
+        """The engine that vectors come from, in scope or not. Nothing of one that is not may be told to the caller."""
+        return self.members.get(id)
 
     def view(self, id: str) -> View | None:
         return next((view for view in self.views if view.id == id), None)
@@ -72,11 +90,37 @@ class Offer:
 
 
 def fields_of(capabilities: Capabilities) -> dict[str, FieldType]:
-    """The filterable fields an engine declares, of the types there are; a field of an unknown type is left out."""
+    """The filterable fields an engine declares, of the types there are.
+
+    Left out are fields of an unknown type, and the names under which the gateway says where a hit comes from.
+    """
     if capabilities.filter is None:
         return {}
     known = {kind.value: kind for kind in FieldType}
-    return {name: known[kind] for name, kind in capabilities.filter.fields.items() if kind in known}
+    return {
+        name: known[kind]
+        for name, kind in capabilities.filter.fields.items()
+        if kind in known and name not in _OWN_FIELDS
+    }
+
+
+def max_k(capabilities: Capabilities) -> int | None:
+    """How many hits the engine gives at once. A bound below 1 says nothing that could be meant, like none at all."""
+    return _bound(capabilities.retrieve.max_k if capabilities.retrieve is not None else None)
+
+
+def batch_limit(capabilities: Capabilities) -> int | None:
+    """How many texts the engine embeds at once, if it says so."""
+    return _bound(capabilities.embed.batch_limit if capabilities.embed is not None else None)
+
+
+def max_candidates(capabilities: Capabilities) -> int | None:
+    """How many passages the engine reranks at once, if it says so."""
+    return _bound(capabilities.rerank.max_candidates if capabilities.rerank is not None else None)
+
+
+def _bound(value: int | None) -> int | None:
+    return value if value is not None and value > 0 else None
 
 
 def field_conflicts(views: Iterable[View]) -> dict[str, dict[str, list[str]]]:
@@ -134,17 +178,18 @@ def _offered(view: View) -> RetrieveCapability:
 
 def _retrieve(views: Sequence[View], offer: Offer) -> RetrieveCapability:
     each = [_offered(view) for view in views]
-    bounds = [one.max_k for one in each]
+    bounds = [bound for view in views if (bound := max_k(view.capabilities)) is not None]
     # A list fused from several engines can be longer than any one of them gives; more than all together it cannot.
-    most = offer.max_k if None in bounds else min(offer.max_k, sum(bound or 0 for bound in bounds))
+    most = offer.max_k if len(bounds) < len(views) else min(offer.max_k, sum(bounds))
     return RetrieveCapability(
-        max_k=max(1, most),
+        max_k=most,
         modes=_union(one.modes for one in each),
         modalities=_union([("text",), *(one.modalities for one in each)]),
         fusion=_OWN_FUSION,
         units=_union(one.units for one in each),
         levels=max((one.levels for one in each if one.levels is not None), default=None),
-        confidence=True if any(one.confidence for one in each) else None,
+        # Who reads this takes it for a property of every hit.
+        confidence=True if all(one.confidence for one in each) else None,
         deterministic=True if all(one.deterministic for one in each) else None,
     )
 
@@ -156,7 +201,7 @@ def _embed(view: View | None) -> EmbedCapability | None:
     return EmbedCapability(
         dimension=given.dimension,
         identity=given.identity,
-        batch_limit=given.batch_limit,
+        batch_limit=batch_limit(view.capabilities),
         normalized=given.normalized,
         modalities=("text",),
         encodings=("json", "f32-base64"),
@@ -165,9 +210,12 @@ def _embed(view: View | None) -> EmbedCapability | None:
 
 def _rerank(view: View | None, offer: Offer) -> RerankCapability | None:
     """That of the engine; without one, the gateway's own way under a method that the schema has no name for."""
-    if view is not None:
-        return view.capabilities.rerank
-    return RerankCapability(max_candidates=offer.rerank.get("maxCandidates")) if offer.rerank else None
+    given = view.capabilities.rerank if view is not None else None
+    if view is None or given is None:
+        return RerankCapability(max_candidates=offer.rerank.get("maxCandidates")) if offer.rerank else None
+    return RerankCapability(
+        methods=given.methods, max_candidates=max_candidates(view.capabilities), models=given.models
+    )
 
 
 def _transform(views: Sequence[View], offer: Offer) -> TransformCapability | None:
@@ -180,7 +228,8 @@ def _transform(views: Sequence[View], offer: Offer) -> TransformCapability | Non
 
 def _index(view: View | None) -> IndexCapability | None:
     given = view.capabilities.index if view is not None else None
-    return IndexCapability(writable=True, chunking=given.chunking) if given is not None and given.writable else None
+    # Chunking is not handed on to engines, so it is not offered: documents are stored as they come.
+    return IndexCapability(writable=True) if given is not None and given.writable else None
 
 
 def _vendor(views: Sequence[View], offer: Offer) -> dict[str, Any]:

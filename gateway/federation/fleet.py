@@ -7,7 +7,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from gateway.federation.breaker import Breaker, Limiter
 from gateway.federation.capability import Offer, Snapshot, View, field_conflicts, fields_of, merge
 from gateway.filters import Undeclared
 from gateway.model import Capabilities
-from gateway.spi.engine import Engine, EngineConfig, EngineContext, EngineKind
+from gateway.spi.engine import Engine, EngineConfig, EngineContext, EngineKind, VectorNeed
 
 __all__ = ["EngineSpec", "Fleet", "Member", "MemberSettings", "check_overridden"]
 
@@ -85,7 +85,10 @@ class Member:
     @property
     def capabilities(self) -> Capabilities:
         if self.engine is not None:
-            self._capabilities = self.engine.capabilities()
+            try:
+                self._capabilities = self.engine.capabilities()
+            except Exception as error:  # the boundary: an adapter may fail in any way
+                logger.error("engine %s cannot say what it offers", self.settings.id, exc_info=error)
         return self._capabilities
 
     def jitter(self) -> float:
@@ -116,6 +119,14 @@ def check_overridden(engine: Engine, capabilities: Capabilities) -> None:
         raise PluginError(f"{type(engine).__name__} declares capabilities but does not override {', '.join(missing)}")
 
 
+def vector_needs(engine: Engine, capabilities: Capabilities) -> list[VectorNeed]:
+    """The vectors an open engine will ask for, in any of its modes and for documents; each once."""
+    retrieve = capabilities.retrieve
+    modes: list[Any] = [] if retrieve is None else [None, *(retrieve.modes or ())]
+    needs = [engine.document_need(), *(engine.vector_need(mode) for mode in modes)]
+    return list(dict.fromkeys(need for need in needs if need is not None))
+
+
 class Fleet:
     """All engines of one gateway. Enter it with :meth:`open`."""
 
@@ -124,7 +135,7 @@ class Fleet:
         self._offer = offer
         self._start_timeout = start_timeout
         self._stop = asyncio.Event()
-        self._merged: dict[frozenset[str] | None, tuple[tuple[Capabilities, ...], Snapshot]] = {}
+        self._merged: dict[frozenset[str] | None, tuple[tuple[tuple[bool, Capabilities], ...], Snapshot]] = {}
         self._conflicts: set[str] = set()
 
     @asynccontextmanager
@@ -143,30 +154,36 @@ class Fleet:
             if first:
                 await asyncio.wait(first.values(), timeout=self._start_timeout)
             self._raise_faults(first)
-            self._raise_unfit()
             self._warn_conflicts()
             yield self
         finally:
             self._stop.set()
             for future in first.values():
                 future.cancel()
+            for member, host in zip(self.members.values(), hosts, strict=True):
+                if member.engine is None:
+                    # It is still opening, or waits to try again: an engine that hangs there must not hold up the end.
+                    host.cancel()
             await _finish(hosts)
 
     async def _host(self, member: Member, first: asyncio.Future[Exception | None]) -> None:
         """Owns one engine from opening to closing: both happen in this task."""
         delay = _FIRST_DELAY
+        task = asyncio.current_task()
         while not self._stop.is_set():
             try:
                 async with member.spec.kind.open(member.spec.config, member.spec.context()) as engine:
                     member.opened(engine)
                     logger.info("engine %s is open", member.settings.id)
-                    if first.done():
-                        self._warn_unfit()
                     if not first.done():
                         first.set_result(None)
                     await self._stop.wait()
                 return
-            except Exception as error:  # one of the five boundaries: an engine may fail in any way
+            # One of the five boundaries: an engine may fail in any way, by a cancellation of its own among others.
+            except (Exception, asyncio.CancelledError) as fault:
+                if isinstance(fault, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise
+                error = fault if isinstance(fault, Exception) else BackendUnavailable("it broke off")
                 member.closed(error)
                 expected = isinstance(error, RcpError | ConfigError)
                 logger.warning(
@@ -189,43 +206,25 @@ class Fleet:
             elif error is not None and self.members[id].settings.required:
                 reason = error if isinstance(error, RcpError | TimeoutError) else "it could not be opened"
                 faults.append(ConfigError(f"is required and did not open: {reason}", path=f"engine {id}"))
-        if faults:
-            raise ConfigErrors(faults)
-
-    def _raise_unfit(self) -> None:
-        """An engine whose vectors its embedder does not make can never answer. Only what is open can be compared."""
-        faults = [
-            ConfigError(told, path=f"engine {member.settings.id}")
-            for member in self.members.values()
-            if (told := self._unfit(member)) is not None
-        ]
-        if faults:
-            raise ConfigErrors(faults)
-
-    def _warn_unfit(self) -> None:
-        """For an engine that opens late: the gateway runs already, so the fault is told and met call by call."""
         for member in self.members.values():
-            if (told := self._unfit(member)) is not None:
-                logger.error("engine %s %s", member.settings.id, told)
+            faults += [ConfigError(told, path=f"engine {member.settings.id}") for told in self._misfits(member)]
+        if faults:
+            raise ConfigErrors(faults)
 
-    def _unfit(self, member: Member) -> str | None:
-        if member.engine is None:
-            return None
-        modes: tuple[Any, ...] = (None, *((member.capabilities.retrieve and member.capabilities.retrieve.modes) or ()))
-        needs = [member.engine.vector_need(mode) for mode in modes]
-        for need in dict.fromkeys([*needs, member.engine.document_need()]):
-            embedder = self.members.get(need.embedder) if need is not None else None
-            if need is None or need.sparse or embedder is None or embedder.engine is None:
-                continue
-            offered = embedder.capabilities.embed
-            if offered is None:
-                return f"takes its vectors from engine {need.embedder}, which makes none"
-            if need.dimension and offered.dimension and need.dimension != offered.dimension:
-                return (
-                    f"needs vectors of {need.dimension} numbers, and its embedder, engine {need.embedder}, makes "
-                    f"vectors of {offered.dimension}: use the embedder that it was filled with, or fill it anew"
-                )
-        return None
+    def _misfits(self, member: Member) -> Iterator[str]:
+        """Where an open engine and the one it takes vectors from do not go together, as far as both say."""
+        needs = vector_needs(member.engine, member.capabilities) if member.engine is not None else ()
+        for need in needs:
+            embedder = self.members.get(need.embedder)
+            offered = embedder.capabilities.embed if embedder is not None else None
+            if embedder is None:
+                yield f"takes its vectors from {need.embedder!r}, which is not configured"
+            elif need.sparse:
+                yield f"needs sparse vectors; engine {need.embedder} gives dense ones, as every engine here"
+            elif offered is None and embedder.observed:
+                yield f"takes its vectors from {need.embedder!r}, which does not embed"
+            elif offered is not None and need.dimension and offered.dimension not in (None, need.dimension):
+                yield f"needs vectors of {need.dimension} numbers; engine {need.embedder} gives {offered.dimension}"
 
     def _warn_conflicts(self) -> None:
         views = self._views(None)
@@ -245,18 +244,15 @@ class Fleet:
 
     def snapshot(self, caller: Caller) -> Snapshot:
         """What this caller sees now. Made anew only when an engine's capabilities have changed."""
-        seen = tuple(member.capabilities for member in self.members.values())
+        seen = tuple((member.observed, member.capabilities) for member in self.members.values())
         known = self._merged.get(caller.engines)
-        if (
-            known is not None
-            and len(known[0]) == len(seen)
-            and all(a is b for a, b in zip(known[0], seen, strict=True))
-        ):
+        # Tuples and structs compare by identity first, so this is cheap while nothing changes.
+        if known is not None and known[0] == seen:
             return known[1]
         views = self._views(caller.engines)
         capabilities, fields = merge(views, self._offer)
         settled = all(view.member.observed for view in views)
-        snapshot = Snapshot(views, capabilities, fields, settled)
+        snapshot = Snapshot(views, capabilities, fields, settled, self.members)
         self._merged[caller.engines] = (seen, snapshot)
         return snapshot
 

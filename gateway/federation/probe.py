@@ -12,7 +12,7 @@ from gateway.federation.capability import Snapshot, View
 from gateway.federation.single import Single, embed, index_add, index_delete
 from gateway.filters import FieldType, Filter, Op, compiled, parse
 from gateway.model import Document
-from gateway.spi.engine import EngineQuery
+from gateway.spi.engine import Engine, EngineQuery
 from gateway.spi.probe import Probe, scratch_metadata
 
 __all__ = ["Found", "probe"]
@@ -35,10 +35,13 @@ async def probe(single: Single, snapshot: Snapshot) -> list[Found]:
 
     Raises :class:`~gateway.errors.RcpError` if the engine is not open or refuses the documents.
     """
-    view = single.view
-    engine = view.member.engine
+    member = single.member
+    engine = member.engine
     if engine is None:
-        raise view.member.fault or CallerError("the engine is not open")
+        raise member.fault or CallerError("the engine is not open")
+    view = snapshot.view(member.settings.id)
+    if view is None:
+        raise CallerError("there is no such engine")
     keyword, date = _field(view, FieldType.KEYWORD), _field(view, FieldType.DATE)
     run = uuid.uuid4().hex[:8]
     metadata = scratch_metadata(keyword, date)
@@ -55,9 +58,9 @@ async def probe(single: Single, snapshot: Snapshot) -> list[Found]:
         asker = _Asker(single, snapshot, {id: name for name, id in ids.items()})
         await asker.prepare()
         found += [await _own(asker, one, stored) for one in engine.probes(keyword, date)]
-        found += [await _law(asker, question, filter, stored) for question, filter in _laws(keyword, date)]
+        found += [await _law(asker, engine, question, filter, stored) for question, filter in _laws(keyword, date)]
     finally:
-        await index_delete(single, list(ids.values()))
+        await index_delete(single, list(ids.values()), snapshot)
     return found
 
 
@@ -75,11 +78,11 @@ class _Asker:
         self._vector: tuple[float, ...] | None = None
 
     async def prepare(self) -> None:
-        engine = self._single.view.member.engine
+        engine = self._single.member.engine
         need = engine.vector_need(None) if engine is not None else None
-        embedder = self._snapshot.view(need.embedder) if need is not None else None
+        embedder = self._snapshot.embedder(need.embedder) if need is not None else None
         if embedder is not None:
-            (self._vector,) = await embed(self._single.another(embedder), [_TEXT], "query")
+            (self._vector,) = await embed(self._single.of(embedder), [_TEXT], "query")
 
     async def matches(self, native: Any) -> frozenset[str]:
         query = EngineQuery(text=_TEXT, k=50, vector=self._vector, filter=native)
@@ -128,9 +131,9 @@ def _told(wire: Mapping[str, Any]) -> str:
     return f"not {_told(wire['not'])}" if "not" in wire else f"{wire['field']} {wire['op']} {wire['value']!r}"
 
 
-async def _law(asker: _Asker, question: str, filter: Filter, stored: Mapping[str, Mapping[str, Any]]) -> Found:
-    engine = asker._single.view.member.engine
-    assert engine is not None
+async def _law(
+    asker: _Asker, engine: Engine, question: str, filter: Filter, stored: Mapping[str, Mapping[str, Any]]
+) -> Found:
     pushed = engine.push_down(filter)
     wanted = {name for name, meta in stored.items() if compiled(filter)(meta)}
     try:

@@ -36,7 +36,7 @@ def route_of(meta: Mapping[str, Any], *, identity: str, limit: int) -> Route:
 def visited(meta: Mapping[str, Any], identity: str) -> bool:
     """True if the request has passed this gateway before."""
     federation = meta.get("federation")
-    return isinstance(federation, Mapping) and identity in _path(federation)
+    return isinstance(federation, Mapping) and identity[:_NAME_LENGTH] in _path(federation)
 
 
 def _path(given: Mapping[str, Any]) -> tuple[str, ...]:
@@ -57,5 +57,5 @@ def deadline_of(meta: Mapping[str, Any], limit: float) -> tuple[float, bool]:
         return limit, False
     if given <= 0:
         raise Timeout("the deadline had passed when the request arrived")
-    seconds = min(given / 1000, 1e9)
-    return (seconds, True) if seconds <= limit else (limit, False)
+    # Compared before it is divided: an integer of JSON may be too large to be a float.
+    return (given / 1000, True) if given <= limit * 1000 else (limit, False)

@@ -21,7 +21,7 @@ from gateway.model.capability import (
     read_capabilities,
 )
 from gateway.model.content import Content, Query, text_of
-from gateway.model.hit import Hit, hit, member, meta_of, text_of_hit, with_meta
+from gateway.model.hit import Hit, decoded, hit, member, meta_of, text_of_hit, with_meta
 from gateway.model.message import (
     CatalogEntry,
     CatalogResult,
@@ -92,6 +92,7 @@ __all__ = [
     "TransformResult",
     "Usage",
     "capabilities_to_wire",
+    "decoded",
     "hit",
     "member",
     "meta_of",

@@ -27,7 +27,8 @@ class Notifier:
     """What one call sends its client before the answer.
 
     Never waits. Progress is coalesced: of several reports within one turn of the event loop one frame is made, with the
-    furthest fraction and the latest words. Fractions never fall. After :meth:`close` nothing more is sent.
+    furthest fraction and the latest words; but a report with hits is a frame of its own, and none of them is lost.
+    Fractions never fall. After :meth:`close` nothing more is sent.
     """
 
     def __init__(
@@ -55,10 +56,13 @@ class Notifier:
     def progress(self, fraction: float, stage: str, message: str | None, hits: Sequence[bytes] | None) -> None:
         if self._emit is None or self._token is None:
             return
+        if self._pending is not None and self._hits is not None:
+            self._pending.cancel()
+            self._flush()
         if math.isfinite(fraction):
             self._fraction = max(self._fraction, min(1.0, float(fraction)))
         self._stage, self._message = stage, message
-        self._hits = self._hits if hits is None else hits
+        self._hits = hits
         if self._pending is None:
             self._pending = asyncio.get_running_loop().call_soon(self._flush)
 

@@ -13,14 +13,18 @@ __all__ = ["configure_logging", "redact"]
 
 _MASKS = (
     # user:password@ in an address, a query string, and the usual ways to write a credential
-    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s@]+@"), r"\1***@"),
-    (re.compile(r"(?i)\b(https?://[^\s?#]+)\?[^\s]*"), r"\1?***"),
+    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s]*@"), r"\1***@"),
+    (re.compile(r"(?i)\b(https?://[^\s?#\"']+)\?[^\s\"']*"), r"\1?***"),
     (
-        re.compile(r"(?i)\b(authorization|api[-_]?key|token|password|secret)(\"?\s*[:=]\s*\"?)(bearer\s+)?[^\s,;\"}]+"),
+        re.compile(
+            r"(?i)\b((?:proxy-)?authorization|[a-z-]*api[-_]?key|[a-z_-]*token|password|passwd|[a-z_-]*secret)"
+            r"([\"']?\s*[:=]\s*[\"']?)((?:bearer|basic|token)\s+)?[^\s,;\"'}]+"
+        ),
         r"\1\2***",
     ),
-    (re.compile(r"(?i)\bbearer\s+[a-z0-9._~+/=-]{8,}"), "Bearer ***"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[a-z0-9._~+/=-]{8,}"), r"\1 ***"),
 )
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def redact(text: str) -> str:
@@ -31,8 +35,13 @@ def redact(text: str) -> str:
 
 
 class _Text(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name is logging's
+        # A message is one line, whatever an engine put into it; a traceback follows on lines of its own.
+        record.message = record.message.replace("\n", "\\n")
+        return super().formatMessage(record)
+
     def format(self, record: logging.LogRecord) -> str:
-        return redact(super().format(record))
+        return _CONTROL.sub(" ", redact(super().format(record)))
 
 
 class _Json(logging.Formatter):
@@ -48,11 +57,26 @@ class _Json(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
+class _Stderr(logging.StreamHandler[Any]):
+    """Writes to what ``sys.stderr`` is when it writes."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> Any:
+        return sys.stderr
+
+
 def configure_logging(level: str, format: Literal["text", "json"] = "text") -> None:
-    """Sends the gateway's log to stderr. Called once, by the command line; a library user keeps their own logging."""
-    handler = logging.StreamHandler(sys.stderr)
+    """Sends the log to stderr. Called by the command line only; a library user keeps their own logging.
+
+    ``level`` is that of the gateway; what the libraries below it have to say is shown, masked as well, if it is a
+    warning.
+    """
+    handler = _Stderr()
     handler.setFormatter(_Json() if format == "json" else _Text("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    root = logging.getLogger("gateway")
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    root.propagate = False
+    root = logging.getLogger()
+    root.handlers[:] = [*(other for other in root.handlers if not isinstance(other, _Stderr)), handler]
+    root.setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
+    logging.getLogger("gateway").setLevel(level.upper())

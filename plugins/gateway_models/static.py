@@ -15,9 +15,8 @@ from typing import Any, Protocol
 
 from gateway.errors import ConfigError, PluginError
 from gateway.model import Capabilities, EmbedCapability
-from gateway.spi.call import Call
+from gateway.spi import Call, EmbedQuery, EmbedReply, Engine, EngineConfig, EngineContext, EngineKind
 from gateway.spi.codec import mend
-from gateway.spi.engine import EmbedQuery, EmbedReply, Engine, EngineConfig, EngineContext, EngineKind
 
 __all__ = ["DIMENSION", "IDENTITY", "StaticEmbedder", "StaticEmbedderConfig", "StaticEmbedderKind"]
 

@@ -15,7 +15,18 @@ import msgspec
 from gateway.errors import ConfigError
 from gateway_qdrant.settings import Distance, FieldSettings, FieldType, QdrantConfig
 
-__all__ = ["Binding", "Collection", "Strict", "Vector", "bind", "check_vectors", "index_type", "key_of", "path_of"]
+__all__ = [
+    "Binding",
+    "Collection",
+    "Strict",
+    "Vector",
+    "bind",
+    "index_type",
+    "key_of",
+    "path_of",
+    "resolve",
+    "vector_of",
+]
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -78,14 +89,16 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """One filterable field: its type, and its payload key as Qdrant writes it, ``None`` if nothing on it is pushed.
 
-    ``path`` is the way through the payload for a field that is not simply a key of the metadata. ``clean`` says that
-    no stored value can be read by Qdrant in another way than the filter language reads it.
+    ``index`` is the type of its payload index, ``None`` if it has none. ``path`` is the way through the payload for a
+    field that is not simply a key of the metadata. ``clean`` says that no stored value can be read by Qdrant in another
+    way than the filter language reads it.
     """
 
     type: FieldType
     key: str | None
     epoch_ms: bool = False
     clean: bool = False
+    index: str | None = None
     path: tuple[str, ...] | None = None
 
 
@@ -113,15 +126,15 @@ def _plain(key: str) -> str:
     return re.sub(r'"([A-Za-z0-9_-]+)"', r"\1", key)
 
 
-def index_type(type_: FieldType, *, epoch_ms: bool) -> str | None:
-    """The payload index that suits a field; ``None`` for full text, which needs none here, and what has no index."""
+def index_type(type_: FieldType, *, epoch_ms: bool) -> str:
+    """The payload index that suits a field. For text it is the one of keywords, which answers substrings too."""
     match type_:
         case "date":
             return "integer" if epoch_ms else "datetime"
         case "int":
             return "integer"
         case "text":
-            return None
+            return "keyword"
         case _:
             return type_
 
@@ -159,6 +172,7 @@ def bind(config: QdrantConfig, found: Collection) -> tuple[dict[str, Binding], l
             epoch_ms=settings.dates == "epoch_ms",
             # An integer index holds whole numbers only, which is what the filter language sees in an int field.
             clean=settings.clean or (settings.type == "int" and index == "integer"),
+            index=index if fits else None,
             path=None if path == _home(config, name) else path,
         )
     return bindings, warnings
@@ -198,22 +212,40 @@ def _discovered(
         yield name, FieldSettings(type=type_, path=None if simple else ".".join(path))
 
 
-def check_vectors(config: QdrantConfig, found: Collection) -> Vector | None:
-    """The dense vector in use. Raises ``ConfigError`` if the collection has no such vectors, naming those it has."""
+def resolve(config: QdrantConfig, found: Collection) -> QdrantConfig:
+    """The settings with the names of the vectors filled in.
+
+    Raises ``ConfigError`` if the collection has no such vectors, or several where none was named; it names those there
+    are.
+    """
+    vectors, replace = config.vectors, msgspec.structs.replace
+    dense, sparse = vectors.dense, vectors.sparse
+    return replace(
+        config,
+        vectors=replace(
+            vectors,
+            dense=dense and replace(dense, name=_name("dense", dense.name, found.dense)),
+            sparse=sparse and replace(sparse, name=_name("sparse", sparse.name, found.sparse)),
+        ),
+    )
+
+
+def _name(kind: str, wanted: str | None, there: Mapping[str, Any]) -> str:
+    if wanted is None and len(there) == 1:
+        return next(iter(there))
+    if wanted is not None and wanted in there:
+        return wanted
+    named = "" if wanted is None else f" {wanted!r}"
+    told = f"several {kind} vectors, and the settings name none" if there and not named else f"no {kind} vector{named}"
+    raise ConfigError(f"the collection has {told}; it has {_names(there)}", path=f"vectors.{kind}.name")
+
+
+def vector_of(config: QdrantConfig, found: Collection) -> Vector | None:
+    """The dense vector in use, after ``resolve``. Raises ``ConfigError`` if it is not what the settings say."""
     dense = config.vectors.dense
-    if config.vectors.sparse is not None and config.vectors.sparse.name not in found.sparse:
-        raise ConfigError(
-            f"the collection has no sparse vector {config.vectors.sparse.name!r}; it has {_names(found.sparse)}",
-            path="vectors.sparse.name",
-        )
     if dense is None:
         return None
-    vector = found.dense.get(dense.name)
-    if vector is None:
-        raise ConfigError(
-            f"the collection has no dense vector {dense.name!r}; it has {_names(found.dense)}",
-            path="vectors.dense.name",
-        )
+    vector = found.dense[dense.name or ""]
     if dense.dimension and dense.dimension != vector.size:
         raise ConfigError(
             f"the collection's vector {dense.name!r} has {vector.size} dimensions, not {dense.dimension}: "

@@ -22,8 +22,8 @@ from gateway.errors import (
     RcpError,
     UpstreamError,
 )
+from gateway.spi import EngineContext
 from gateway.spi.codec import loads
-from gateway.spi.engine import EngineContext
 from gateway_qdrant.collection import Collection, Vector, index_type, key_of
 from gateway_qdrant.settings import Distance, QdrantConfig, SparseSettings
 from gateway_qdrant.wire import Point
@@ -32,6 +32,7 @@ __all__ = ["EdgeWire", "bm25", "load_edge", "open_edge"]
 
 T = TypeVar("T")
 
+_DENSE, _SPARSE = "dense", "sparse"
 _CONFIG_FILE = "edge_config.json"
 _DISTANCES: Mapping[Distance, str] = {"cosine": "Cosine", "dot": "Dot", "euclid": "Euclid", "manhattan": "Manhattan"}
 _INDEXES = {
@@ -86,38 +87,50 @@ async def open_edge(config: QdrantConfig, context: EngineContext) -> AsyncIterat
             raise
 
 
-def _closed(shard: Any) -> None:
+def _guarded(function: Callable[[], T], told: Callable[[BaseException], Exception] | None = None) -> T:
+    """Calls the engine, whose only exceptions are bare ``Exception`` and, for a panic, one that is not even that."""
     try:
-        shard.flush()
-        shard.close()
-    except Exception as error:  # noqa: BLE001  # the engine knows no other; closed already is as good
-        if "not initialized" not in str(error):
-            raise _classified(error) from None
+        return function()
+    except (GatewayError, OSError):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise (told or _classified)(error) from None
+
+
+def _closed(shard: Any) -> None:
+    """Puts everything on disk and frees the folder, which must happen even if the first does not work."""
+    try:
+        _guarded(shard.flush)
+    except BackendUnavailable as error:
+        if "not initialized" not in error.detail:  # closed already is as good
+            raise
+    finally:
+        _guarded(shard.close)
 
 
 def _opened(edge: Any, path: Path, config: QdrantConfig) -> Any:
-    try:
+    def shard_there() -> Any:
         if (path / _CONFIG_FILE).exists():
-            shard = edge.EdgeShard.load(str(path))
-        else:
-            path.mkdir(parents=True, exist_ok=True)
-            shard = edge.EdgeShard.create(str(path), _layout(edge, config))
-    except GatewayError:
-        raise
+            return edge.EdgeShard.load(str(path))
+        path.mkdir(parents=True, exist_ok=True)
+        return edge.EdgeShard.create(str(path), _layout(edge, config))
+
+    try:
+        shard = _guarded(shard_there, lambda error: _not_opened(error, path))
     except OSError as error:
         raise ConfigError(f"{path} cannot be used as a folder: {error.strerror}", path="path") from None
-    except Exception as error:  # noqa: BLE001  # the engine knows no other
-        raise _not_opened(error, path) from None
     try:
         if config.manage_indexes:
-            _index(edge, shard, config)
-    except Exception as error:  # noqa: BLE001  # as above; the folder must be free again
+            _guarded(lambda: _index(edge, shard, config))
+    except BaseException:
         _closed(shard)
-        raise _classified(error) from None
+        raise
     return shard
 
 
-def _not_opened(error: Exception, path: Path) -> Exception:
+def _not_opened(error: BaseException, path: Path) -> Exception:
     text = str(error)
     if "WouldBlock" in text:
         fault = BackendUnavailable(
@@ -136,8 +149,12 @@ def _layout(edge: Any, config: QdrantConfig) -> Any:
         if not dense.dimension:
             raise ConfigError("is needed to create the embedded collection", path="vectors.dense.dimension")
         distance = getattr(edge.Distance, _DISTANCES[dense.distance or "cosine"])
-        vectors = {dense.name: edge.EdgeVectorParams(size=dense.dimension, distance=distance)}
-    weights = None if sparse is None else {sparse.name: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)}
+        vectors = {
+            _DENSE if dense.name is None else dense.name: edge.EdgeVectorParams(size=dense.dimension, distance=distance)
+        }
+    weights = (
+        None if sparse is None else {sparse.name or _SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)}
+    )
     return edge.EdgeConfig(vectors=vectors, sparse_vectors=weights)
 
 
@@ -156,8 +173,10 @@ def _index(edge: Any, shard: Any, config: QdrantConfig) -> None:
         if key in there:
             shard.update(edge.UpdateOperation.delete_field_index(key))
         # Booleans are read as integers by this engine; nothing is pushed for them, so nothing is indexed.
-        if wanted is not None and wanted != "bool":
+        if wanted != "bool":
             schema = getattr(edge.PayloadSchemaType, _INDEXES[wanted])
+            if field.type == "text":
+                schema = edge.KeywordIndexParams(prefix=True)  # from whose keys substrings are answered
             shard.update(edge.UpdateOperation.create_field_index(key, schema))
 
 
@@ -166,7 +185,7 @@ def _index_name(data_type: Any) -> str:
     return next((ours for ours, theirs in _INDEXES.items() if theirs == name), name)
 
 
-def _classified(error: Exception) -> RcpError:
+def _classified(error: BaseException) -> RcpError:
     """The engine's fault by the beginning of its message, which is fixed text; what follows may hold a query."""
     text = str(error)
     fault: RcpError
@@ -179,7 +198,7 @@ def _classified(error: Exception) -> RcpError:
         fault = UpstreamError("the collection has no vector of the configured name: correct vectors in the settings")
     elif "not initialized" in text:
         fault = BackendUnavailable("the embedded collection is closed")
-    elif text.startswith("Service runtime error"):
+    elif text.startswith("Service runtime error") or not isinstance(error, Exception):
         fault = BackendUnavailable("the embedded Qdrant engine failed")
     else:
         fault = UpstreamError("the embedded Qdrant engine refused the request")
@@ -228,15 +247,7 @@ class EdgeWire:
         await self._run(lambda: self._shard.info())
 
     async def _run(self, function: Callable[[], T]) -> T:
-        def guarded() -> T:
-            try:
-                return function()
-            except GatewayError:
-                raise
-            except Exception as error:  # noqa: BLE001  # the engine knows no other
-                raise _classified(error) from None
-
-        return await self._context.run_blocking(guarded)
+        return await self._context.run_blocking(lambda: _guarded(function))
 
     def _described(self) -> Collection:
         """The vectors are not told by the engine itself, only by the file it keeps beside the data."""

@@ -22,8 +22,8 @@ from gateway.model import (
     RetrieveCapability,
 )
 from gateway.secret import Secret
-from gateway.spi.call import Call
-from gateway.spi.engine import (
+from gateway.spi import (
+    Call,
     Engine,
     EngineContext,
     EngineKind,
@@ -31,11 +31,12 @@ from gateway.spi.engine import (
     EngineReply,
     Mode,
     VectorNeed,
+    document_id,
 )
-from gateway_qdrant.collection import Binding, Collection, Vector, bind, check_vectors
+from gateway_qdrant.collection import Binding, Collection, Vector, bind, resolve, vector_of
 from gateway_qdrant.edge import bm25, load_edge, open_edge
 from gateway_qdrant.filters import QdrantFilters
-from gateway_qdrant.hits import HitReader, id_of, payload_of, point_id
+from gateway_qdrant.hits import HitReader, payload_of, point_id
 from gateway_qdrant.request import Requests, default_mode
 from gateway_qdrant.rest import RestWire
 from gateway_qdrant.settings import QdrantConfig, SparseSettings, modes_of
@@ -70,7 +71,7 @@ class QdrantEngine(Engine):
         self._context = context
         self._wire = wire
         self._found = found
-        self._vector = check_vectors(config, found)
+        self._vector = vector_of(config, found)
         self._bindings, warnings = bind(config, found)
         for warning in warnings:
             context.logger.warning("%s", warning)
@@ -126,7 +127,7 @@ class QdrantEngine(Engine):
 
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
         """Stores in batches; one that fails leaves those before it stored, and the same call again replaces them."""
-        ids = [id_of(document) for document in documents]
+        ids = [document_id(document) for document in documents]
         # Of documents with the same id the last one stays, as if they had come one after the other.
         latest = dict(zip(ids, documents, strict=True))
         points = [(id_, document, self._checked(document, id_)) for id_, document in latest.items()]
@@ -155,10 +156,10 @@ class QdrantEngine(Engine):
             for id_, document, payload in batch:
                 vectors: dict[str, Any] = {}
                 if dense is not None:
-                    vectors[dense.name] = document.vector
+                    vectors[dense.name or ""] = document.vector
                 # A text without a word to index has no sparse vector, which Qdrant allows and an empty one it may not.
                 if sparse is not None and encode is not None and (weights := encode(document.text)):
-                    vectors[sparse.name] = weights
+                    vectors[sparse.name or ""] = weights
                 points.append({"id": point_id(id_), "vector": vectors, "payload": payload})
             return points
 
@@ -216,9 +217,10 @@ class QdrantKind(EngineKind[QdrantConfig]):
 
 async def _opened(config: QdrantConfig, context: EngineContext, wire: Wire) -> QdrantEngine:
     found = await wire.describe()
+    config = resolve(config, found)
     sparse = config.vectors.sparse
     engine = QdrantEngine(config, context, wire, found, None if sparse is None else _encoders(config, sparse))
-    if sparse is not None and not found.sparse[sparse.name]:
+    if sparse is not None and not found.sparse[sparse.name or ""]:
         context.logger.warning("sparse vector %r has no IDF modifier: rare words will not count for more", sparse.name)
     return engine
 
@@ -264,7 +266,7 @@ def _capabilities(
         )
         if bindings
         else None,
-        citations=Empty() if config.payload.citation else None,
+        citations=Empty(),
         vendor={"x-qdrant": {"scores": {mode: _told(*scale) for mode, scale in scales.items()}}},
     )
 

@@ -8,7 +8,7 @@ What is never emitted, because it means something else than it seems to (``/docs
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.filters import Condition, Exact, Filter, FilterCompiler, Instant, Loose, Op, Pushdown, Scalar
@@ -18,6 +18,10 @@ __all__ = ["QdrantFilters", "conditions_in"]
 
 Native = dict[str, Any]
 _ORDER = {Op.GT: "gt", Op.GTE: "gte", Op.LT: "lt", Op.LTE: "lte"}
+
+_RANGES = 16
+_INDEXED_RANGES = 256
+"""How many ranges one list may become. Without an index each reads every payload again: 15 ms per 20,000 points."""
 
 
 class QdrantFilters(FilterCompiler[Native]):
@@ -39,9 +43,10 @@ class QdrantFilters(FilterCompiler[Native]):
 
     def satisfying(self, c: Condition) -> Exact[Native] | Loose[Native] | None:
         native = self._positive(c)
-        if native is None:
-            return None
-        return Exact(native) if self._same_reading(c) else Loose(native)
+        if native is not None:
+            return Exact(native) if self._same_reading(c) else Loose(native)
+        wider = self._span(c)
+        return None if wider is None else Loose(wider)
 
     def violating(self, c: Condition) -> Exact[Native] | None:
         """``must_not`` is the complement over all points, those without the field among them.
@@ -72,26 +77,46 @@ class QdrantFilters(FilterCompiler[Native]):
     def any_of(self, parts: Sequence[Native]) -> Native:
         return {"should": list(parts)}
 
-    def _positive(self, c: Condition) -> Native | None:
+    def _bound(self, c: Condition) -> tuple[Binding, str] | None:
+        """The field, and its key, if conditions on it are pushed."""
         field = self._bindings.get(c.field)
         # A condition without a type, or read against another declaration, says nothing of how values are stored here.
         if field is None or field.key is None or c.type is None or c.type.value != field.type:
             return None
+        return field, field.key
+
+    def _positive(self, c: Condition) -> Native | None:
+        bound = self._bound(c)
+        if bound is None:
+            return None
+        field, key = bound
         if c.op is Op.EXISTS:
             empty = self._empty(c)
             return None if empty is None else {"must_not": [empty]}
         match field.type:
             case "keyword" | "text":
-                return self._strings(field.key, field, c)
-            case "int" | "float":
-                return _any(_number(field.key, c.op, value) for value in c.values)
-            case "date":
-                form = _millis if field.epoch_ms else _instant
-                return _any(form(field.key, c.op, value) for value in c.values)
+                return self._strings(key, field, c)
+            case "int" if field.index == "integer" and len(c.values) > 1:
+                # This index keeps 1.0 as 1. Without it `match` misses 1.0.
+                return {"key": key, "match": {"any": list(c.values)}}
+            case "int" | "float" | "date":
+                if len(c.values) > (_RANGES if field.index is None else _INDEXED_RANGES):
+                    return None
+                return _any(_ranged(field, key, c.op, value) for value in c.values)
             case "bool" if self._found.booleans:
-                return _any({"key": field.key, "match": {"value": value}} for value in c.values)
+                return _any({"key": key, "match": {"value": value}} for value in c.values)
             case _:
                 return None
+
+    def _span(self, c: Condition) -> Native | None:
+        """For a list too long for a range each: one range that an element must lie in to be any of them."""
+        bound = self._bound(c)
+        if bound is None or c.op is not Op.IN or bound[0].type not in ("int", "float", "date"):
+            return None
+        field, key = bound
+        low = _ranged(field, key, Op.GTE, min(c.values))
+        high = _ranged(field, key, Op.LTE, max(c.values))
+        return {"key": key, "range": {**low["range"], **high["range"]}}
 
     def _empty(self, c: Condition) -> Native | None:
         """Missing, null and ``[]`` are one, here as in the filter language. ``[null]`` is present in both."""
@@ -110,11 +135,9 @@ class QdrantFilters(FilterCompiler[Native]):
         return {"key": key, "match": {"value": values[0]} if len(values) == 1 else {"any": values}}
 
 
-def _any(parts: Any) -> Native | None:
+def _any(parts: Iterable[Native]) -> Native:
     """One of the parts; a list of literals is never empty, and one part needs no ``should`` around it."""
     alternatives = list(parts)
-    if not alternatives or None in alternatives:
-        return None
     return alternatives[0] if len(alternatives) == 1 else {"should": alternatives}
 
 
@@ -127,15 +150,15 @@ def _number(key: str, op: Op, value: Scalar) -> Native:
     return _range(key, **{_ORDER[op]: value}) if op in _ORDER else _range(key, gte=value, lte=value)
 
 
-def _instant(key: str, op: Op, value: Scalar) -> Native | None:
-    """Dates stored as text; compared as instants, to the microsecond."""
-    return _number(key, op, value.rfc3339()) if isinstance(value, Instant) else None
-
-
-def _millis(key: str, op: Op, value: Scalar) -> Native | None:
-    """Dates stored as whole milliseconds. An instant between two of them equals none, and orders like the gap."""
+def _ranged(field: Binding, key: str, op: Op, value: Scalar) -> Native:
+    """A condition on a number or a date. Dates are compared as instants, to the microsecond, however stored."""
     if not isinstance(value, Instant):
-        return None
+        return _number(key, op, value)
+    return _millis(key, op, value) if field.epoch_ms else _number(key, op, value.rfc3339())
+
+
+def _millis(key: str, op: Op, value: Instant) -> Native:
+    """Dates stored as whole milliseconds. An instant between two of them equals none, and orders like the gap."""
     whole, rest = divmod(value.micros, 1000)
     if not rest:
         return _number(key, op, whole)

@@ -10,10 +10,11 @@ from typing import Any
 
 from gateway.errors import invalid_params
 from gateway.model import Document, Hit, hit
+from gateway.spi import chunk_of, citation_of
 from gateway_qdrant.collection import Binding
 from gateway_qdrant.settings import Distance, PayloadSettings
 
-__all__ = ["HitReader", "id_of", "payload_of", "point_id"]
+__all__ = ["HitReader", "payload_of", "point_id"]
 
 _NAMESPACE = uuid.UUID("7db93745-21f8-525d-9a1d-95ed2b07f55f")
 """Fixed for ever: a document's point is found again by it."""
@@ -21,15 +22,6 @@ _NAMESPACE = uuid.UUID("7db93745-21f8-525d-9a1d-95ed2b07f55f")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _UNSIGNED = re.compile(r"0|[1-9][0-9]{0,19}")
 _LOWER_IS_BETTER: frozenset[Distance] = frozenset({"euclid", "manhattan"})
-_WHOLE = frozenset({"page", "start", "end"})
-
-
-def id_of(document: Document) -> str:
-    """The document's id as text; a new one if it brought none. ``5.0`` is the id ``5``."""
-    given = document.id
-    if given is None:
-        return str(uuid.uuid4())
-    return str(int(given)) if isinstance(given, float) and given.is_integer() else str(given)
 
 
 def point_id(id: str) -> int | str:
@@ -79,12 +71,14 @@ class HitReader:
         own = payload.get(layout.id)
         given = own if isinstance(own, str | int) and not isinstance(own, bool) else point["id"]
         meta = self._meta(payload)
+        cited = {**meta, **{name: meta.get(key) for name, key in layout.citation.items()}} if layout.citation else meta
         return hit(
             str(given),
             self._score(point.get("score"), is_distance),
             text=self._text(payload) if include_text else None,
             meta=meta or None,
-            citation=self._citation(meta),
+            citation=citation_of(str(given), cited),
+            chunk=chunk_of(cited),
             vector=self._dense(point.get("vector")),
         )
 
@@ -111,19 +105,6 @@ class HitReader:
             if value is not None:
                 meta[name] = value
         return meta
-
-    def _citation(self, meta: Mapping[str, Any]) -> dict[str, Any] | None:
-        citation: dict[str, Any] = {}
-        for name, key in self._layout.citation.items():
-            value = meta.get(key)
-            kind = int if name in _WHOLE else str
-            if isinstance(value, float) and kind is int and value.is_integer():
-                value = int(value)
-            if isinstance(value, kind) and not isinstance(value, bool):
-                citation[name] = value
-        if "source" not in citation and citation.keys() & {"uri", "title"}:
-            citation["source"] = citation.get("uri") or citation["title"]
-        return citation if "source" in citation else None
 
     def _dense(self, vector: Any) -> Sequence[float] | None:
         if isinstance(vector, Mapping):

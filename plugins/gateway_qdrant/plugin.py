@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.spi.engine import EngineKind
-from gateway.spi.hooks import hookimpl
+from gateway.spi import EngineKind, hookimpl
 from gateway_qdrant.engine import QdrantKind
 
 __all__ = ["gateway_engine_kinds"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.errors import InternalError, option_unsupported
 from gateway.filters import Instant
-from gateway.spi.engine import EngineQuery, Mode
+from gateway.spi import EngineQuery, Mode
 from gateway_qdrant.collection import Binding, Vector
 from gateway_qdrant.settings import QdrantConfig, modes_of
 
@@ -167,7 +167,7 @@ class Requests:
         return [dense.name] if dense.name else True
 
 
-def _stage(target: Any, name: str, depth: int, native: Mapping[str, Any] | None) -> Body:
+def _stage(target: Any, name: str | None, depth: int, native: Mapping[str, Any] | None) -> Body:
     body: Body = {"query": target, "limit": depth}
     if name:
         body["using"] = name

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gateway.errors import BackendUnavailable, ConfigError, RcpError, UpstreamError
-from gateway.spi.http import HttpClient, HttpResponse, raise_for_status
+from gateway.spi import HttpClient, HttpResponse, raise_for_status
 from gateway_qdrant.collection import Collection, Strict, Vector
 from gateway_qdrant.wire import Point
 
@@ -37,10 +37,19 @@ class RestWire:
         self._max_timeout: int | None = None
 
     async def describe(self) -> Collection:
-        version = await self._call("GET", "", _OPEN_TIMEOUT, whole=True)
-        found = read_collection(await self._call("GET", self._root, _OPEN_TIMEOUT), version)
+        result = await self._call("GET", self._root, _OPEN_TIMEOUT)
+        found = read_collection(result, await self._version())
         self._max_timeout = found.strict.max_timeout
         return found
+
+    async def _version(self) -> Any:
+        """What the server says of itself, ``None`` where a proxy in front of it keeps that back."""
+        try:
+            return await self._call("GET", "", _OPEN_TIMEOUT, whole=True)
+        except UpstreamError as error:
+            if error.retryable:
+                raise
+            return None
 
     async def query(self, body: Mapping[str, Any], timeout: float) -> Sequence[Point]:
         result = await self._call("POST", f"{self._root}/points/query", timeout, json=body, params=self._limit(timeout))

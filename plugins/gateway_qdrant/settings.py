@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
 from gateway.errors import ConfigError
 from gateway.secret import Secret
-from gateway.spi.engine import EngineConfig, Mode
+from gateway.spi import EngineConfig, Mode
 
 __all__ = [
     "DenseSettings",
@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 Distance = Literal["cosine", "dot", "euclid", "manhattan"]
+_CITED = frozenset({"title", "uri", "source", "path", "start", "end", "page", "docId", "passage"})
 FieldType = Literal["keyword", "text", "int", "float", "bool", "date", "geo"]
 
 
@@ -36,13 +37,13 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class DenseSettings(_Part, frozen=True):
-    """A dense vector. ``name`` is ``""`` for a collection's unnamed vector.
+    """A dense vector. ``name`` is ``""`` for a collection's unnamed vector; without it, the only one there is.
 
     ``dimension`` and ``distance`` are needed to create an embedded collection; of one that exists they are read, and
     compared with what is given here.
     """
 
-    name: str = "dense"
+    name: str | None = None
     dimension: int = 0
     distance: Distance | None = None
 
@@ -52,14 +53,14 @@ class DenseSettings(_Part, frozen=True):
 
 
 class SparseSettings(_Part, frozen=True):
-    """A sparse vector with BM25 weights.
+    """A sparse vector with BM25 weights. Without ``name`` it is the only one there is.
 
     ``encoder`` is who makes the weights of a text: ``local`` is the embedded engine's BM25 in this process, ``server``
     the collection's server (``qdrant/bm25``, from 1.15.2). ``auto`` is local for ``path:`` and server for ``url:``.
     The other settings must be those that the documents were indexed with. ``average_length`` counts tokens.
     """
 
-    name: str = "sparse"
+    name: str | None = None
     encoder: Literal["auto", "local", "server"] = "auto"
     language: str = "english"
     k: float = 1.2
@@ -73,7 +74,7 @@ class SparseSettings(_Part, frozen=True):
             raise ConfigError("must lie in [0, 1]", path="b")
         if not (isfinite(self.average_length) and self.average_length > 0):
             raise ConfigError("must be above 0", path="average_length")
-        if not self.name:
+        if self.name == "":
             raise ConfigError("a sparse vector has a name", path="name")
 
 
@@ -127,15 +128,14 @@ class PayloadSettings(_Part, frozen=True):
 
     ``id`` holds the document's own id (the point's id where it is missing), ``text`` lists the keys that may hold the
     text, first come first served; the first is written by ``index/add``. ``meta`` is the key of the metadata, ``""`` if
-    all other keys of the payload are the metadata. ``citation`` maps members of a hit's citation to metadata keys.
+    all other keys of the payload are the metadata. ``citation`` says what other writers call what
+    ``gateway/spi/passage.py`` makes a citation from, as in ``{uri: url, source: file_name}``.
     """
 
     id: str = "id"
     text: tuple[str, ...] = ("text",)
     meta: str = "meta"
-    citation: Mapping[str, str] = msgspec.field(
-        default_factory=lambda: {name: name for name in ("source", "uri", "title", "page", "start", "end")}
-    )
+    citation: Mapping[str, str] = {}
 
     def __post_init__(self) -> None:
         if not self.id:
@@ -145,8 +145,8 @@ class PayloadSettings(_Part, frozen=True):
         if self.id in self.text or self.meta in (self.id, *self.text):
             raise ConfigError("id, text and meta must be different keys")
         for name in self.citation:
-            if name not in {"source", "uri", "title", "page", "start", "end"}:
-                raise ConfigError("is no member of a citation", path=f"citation.{name}")
+            if name not in _CITED:
+                raise ConfigError(f"is none of {', '.join(sorted(_CITED))}", path=f"citation.{name}")
 
 
 class SearchSettings(_Part, frozen=True):
@@ -173,7 +173,7 @@ class QdrantConfig(EngineConfig, frozen=True, kw_only=True):
     vectors: VectorSettings = VectorSettings()
     default_mode: Mode | None = None
     hybrid: HybridSettings = HybridSettings()
-    fields: Mapping[str, FieldType | FieldSettings] = {}
+    fields: Mapping[str, str | FieldSettings] = {}
     payload: PayloadSettings = PayloadSettings()
     search: SearchSettings = SearchSettings()
     native: tuple[Literal["mmr", "recency"], ...] = ()
@@ -199,6 +199,9 @@ class QdrantConfig(EngineConfig, frozen=True, kw_only=True):
             raise ConfigError(f"must be one of {', '.join(modes_of(self))}", path="default_mode")
         if "mmr" in self.native and modes_of(self) != ("dense",):
             raise ConfigError("mmr works on dense search alone: leave the sparse vector out", path="native")
+        for name, declared in self.fields.items():
+            if isinstance(declared, str) and declared not in get_args(FieldType):
+                raise ConfigError(f"must be one of {', '.join(get_args(FieldType))}", path=f"fields.{name}")
         if self.max_k < 1:
             raise ConfigError("must be at least 1", path="max_k")
         if not 1 <= self.batch <= 1_000:
@@ -212,7 +215,7 @@ class QdrantConfig(EngineConfig, frozen=True, kw_only=True):
     def field(self, name: str) -> FieldSettings | None:
         """The declared field, in its long form."""
         declared = self.fields.get(name)
-        return FieldSettings(type=declared) if isinstance(declared, str) else declared
+        return FieldSettings(type=declared) if isinstance(declared, str) else declared  # type: ignore[arg-type]
 
 
 def modes_of(config: QdrantConfig) -> tuple[Mode, ...]:

@@ -8,6 +8,7 @@ integers, which a server does not: conditions on booleans are therefore answered
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 import socket
@@ -29,7 +30,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-__all__ = ["QdrantServer", "qdrant_server"]
+__all__ = ["QdrantServer", "memory_folder", "qdrant_server"]
 
 _QUERY = TypeAdapter(models.QueryRequest)
 _COUNT = TypeAdapter(models.CountRequest)
@@ -52,6 +53,13 @@ _KINDS = {
     "uuid": "Uuid",
 }
 _PREFIX = {"query": "Bad request: ", "json": "Format error in JSON body: "}
+
+
+def memory_folder() -> str | None:
+    """A file system in memory if there is one with room: on a disk a collection costs half a second of waiting."""
+    shm = Path("/dev/shm")
+    roomy = shm.is_dir() and os.access(shm, os.W_OK) and shutil.disk_usage(shm).free > 2**31
+    return str(shm) if roomy else None
 
 
 class _Refusal(Exception):
@@ -127,7 +135,8 @@ class _Collection:
 class QdrantServer:
     """The server as a test sees it.
 
-    ``fault`` answers every request below ``/collections`` in place of the server; ``hang`` never answers a query.
+    ``fault`` answers every request below ``/collections`` in place of the server, ``root`` those for its version;
+    ``hang`` never answers a query.
     ``requests`` are the ones that came in: method, path with query, headers, body.
     """
 
@@ -135,13 +144,14 @@ class QdrantServer:
         self.version = version
         self.api_key = api_key
         self.fault: Response | None = None
+        self.root: Response | None = None
         self.hang = False
         self.hung = threading.Event()
         self.left = threading.Event()
         self.requests: list[tuple[str, str, Mapping[str, str], Any]] = []
         self.url = ""
         self._collections: dict[str, _Collection] = {}
-        self._folder = Path(tempfile.mkdtemp(prefix="qdrant-test-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="qdrant-test-", dir=memory_folder()))
 
     def queries(self) -> list[Any]:
         """The bodies of the queries so far."""
@@ -177,6 +187,8 @@ class QdrantServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _root(self, request: Request) -> Response:
+        if self.root is not None:
+            return self.root
         return _json({"title": "qdrant - vector search engine", "version": self.version, "commit": ""})
 
     async def _answer(self, request: Request, handle: Any) -> Response:
@@ -531,9 +543,11 @@ def qdrant_server(*, version: str = "1.20.0", api_key: str | None = None) -> Ite
     server = QdrantServer(version=version, api_key=api_key)
     listener = socket.create_server(("127.0.0.1", 0))
     server.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    running = uvicorn.Server(
-        uvicorn.Config(server.app(), log_level="error", lifespan="off", timeout_graceful_shutdown=1)
+    # A test may think for seconds between two requests; a connection closed meanwhile is another test's subject.
+    settings = uvicorn.Config(
+        server.app(), log_level="error", lifespan="off", timeout_graceful_shutdown=1, timeout_keep_alive=600
     )
+    running = uvicorn.Server(settings)
     thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:

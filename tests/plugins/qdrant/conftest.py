@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -20,7 +21,7 @@ from gateway.spi.engine import Engine, EngineQuery
 from gateway.spi.http import HttpSettings
 from gateway_qdrant.engine import QdrantKind
 from gateway_qdrant.settings import QdrantConfig
-from tests.servers.qdrant import QdrantServer, qdrant_server
+from tests.servers.qdrant import QdrantServer, memory_folder, qdrant_server
 
 LIVE = os.environ.get("GATEWAY_TEST_QDRANT_URL")
 
@@ -46,6 +47,13 @@ class StubCall:
 
     def log(self, level: str, message: str, data: Mapping[str, Any] | None = None) -> None:
         pass
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory where that is possible, and gone after the test: every collection preallocates its files."""
+    with tempfile.TemporaryDirectory(prefix="qdrant-test-", dir=memory_folder()) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Upstreams to put behind the engine, and what they report of what reached them."""
 
 import asyncio
-import json
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -19,11 +18,11 @@ from gateway.spi.engine import Engine
 from gateway.spi.http import HttpSettings
 from gateway_rcp.kind import RcpKind
 from gateway_rcp.settings import RcpConfig
+from tests.peers.reports import Reports, listening
 
 PEERS = Path(__file__).parents[2] / "peers"
 HOSTILE = PEERS / "hostile.py"
 SDK = PEERS / "sdk_server.py"
-DEADLINE = 20.0
 
 
 @pytest.fixture
@@ -49,43 +48,9 @@ class FakeCall:
         pass
 
 
-class Reports:
-    """What the peers say of themselves, in order, and a way to wait for it."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.seen: list[dict[str, Any]] = []
-        self._news = asyncio.Condition()
-
-    async def listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while line := await reader.readline():
-            async with self._news:
-                self.seen.append(json.loads(line))
-                self._news.notify_all()
-        writer.close()
-
-    async def until(self, event: str, count: int = 1) -> dict[str, Any]:
-        async with asyncio.timeout(DEADLINE), self._news:
-            await self._news.wait_for(lambda: len(self.all(event)) >= count)
-        return self.all(event)[count - 1]
-
-    async def frame(self, method: str, count: int = 1) -> dict[str, Any]:
-        async with asyncio.timeout(DEADLINE), self._news:
-            await self._news.wait_for(lambda: len(self.frames(method)) >= count)
-        return self.frames(method)[count - 1]
-
-    def all(self, event: str) -> list[dict[str, Any]]:
-        return [report for report in self.seen if report["event"] == event]
-
-    def frames(self, method: str) -> list[dict[str, Any]]:
-        return [report["frame"] for report in self.all("frame") if report["frame"].get("method") == method]
-
-
 @pytest.fixture
 async def reports(tmp_path) -> AsyncIterator[Reports]:
-    reports = Reports(str(tmp_path / "reports"))
-    server = await asyncio.start_unix_server(reports.listen, reports.path, limit=2**24)
-    async with server:
+    async with listening(tmp_path) as reports:
         yield reports
 
 

@@ -8,7 +8,8 @@ from gateway.errors import BackendUnavailable, RcpError
 from gateway.secret import Secret
 from gateway.spi.engine import EngineQuery
 from tests.obligations import obligation
-from tests.plugins.rcp.conftest import DEADLINE, FakeCall
+from tests.peers.reports import DEADLINE
+from tests.plugins.rcp.conftest import FakeCall
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,8 @@ import pytest
 from gateway.errors import BackendUnavailable, UpstreamError
 from gateway.spi.engine import EngineQuery
 from tests.obligations import obligation
-from tests.plugins.rcp.conftest import DEADLINE, HOSTILE, FakeCall
+from tests.peers.reports import DEADLINE
+from tests.plugins.rcp.conftest import HOSTILE, FakeCall
 
 pytestmark = pytest.mark.anyio
 

@@ -379,7 +379,7 @@ async def test_fractions_stay_within_0_and_1_and_never_fall() -> None:
     assert [frame["progress"] for frame in frames] == [0.5, 0.5, 0.5, 0.5, 1.0, 1.0]
 
 
-async def test_reports_of_one_turn_become_one_frame() -> None:
+async def test_reports_of_one_turn_become_one_frame_and_one_with_hits_is_its_own() -> None:
     hit = b'{"id":"a","score":1.0}'
 
     async def handler(request: Any, call: Any) -> Any:
@@ -391,7 +391,7 @@ async def test_reports_of_one_turn_become_one_frame() -> None:
         return {"hits": []}
 
     frames = await _progress(await ready(retrieve=handler), 1)
-    assert [frame["progress"] for frame in frames] == [0.999, 1.0]
+    assert [frame["progress"] for frame in frames] == [0.5, 0.999, 1.0]
     assert frames[0]["partial"] == {"hits": [{"id": "a", "score": 1.0}]}
     assert "partial" not in frames[1]
 

@@ -1,0 +1,170 @@
+"""From the configuration's settings to what can be opened: engines, facades, fusion strategies. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gateway.config import FAULT, EngineSettings, FusionSettings, GatewayConfig, Walker, load, located, nearest
+from gateway.errors import ConfigError
+from gateway.federation.context import HostContext
+from gateway.federation.fleet import EngineSpec, MemberSettings
+from gateway.fusion import Confidence, Convex, Rrf, Strategy, Weighted
+from gateway.plugins import Plugins
+from gateway.spi.facade import Facade
+from gateway.spi.http import HttpSettings
+
+__all__ = ["engine_specs", "facades_of", "read_config", "strategies_of"]
+
+
+def read_config(path: Path, plugins: Plugins) -> GatewayConfig:
+    """Loads a configuration, and with it checks every engine's own settings, so that all faults come at once.
+
+    Raises :class:`~gateway.errors.ConfigErrors`.
+    """
+
+    def check(walker: Walker, raw: Mapping[str, Any]) -> None:
+        engines = raw.get("engines")
+        for index, engine in enumerate(engines if isinstance(engines, list) else ()):
+            if isinstance(engine, Mapping) and isinstance(engine.get("kind"), str):
+                _own_settings(walker, plugins, engine["kind"], engine.get("with"), f"engines[{index}]")
+        facades = raw.get("facades")
+        for index, facade in enumerate(facades if isinstance(facades, list) else ()):
+            if isinstance(facade, Mapping) and isinstance(facade.get("kind"), str):
+                ids = [str(one["id"]) for one in engines or () if isinstance(one, Mapping) and "id" in one]
+                _facade(walker, plugins, facade["kind"], facade.get("with"), f"facades[{index}]", ids)
+        fusion = raw.get("fusion")
+        if isinstance(fusion, Mapping) and isinstance(fusion.get("method"), str):
+            _check_method(walker, plugins, fusion["method"])
+
+    return load(path, check=check)
+
+
+def _own_settings(walker: Walker, plugins: Plugins, name: str, value: Any, path: str) -> Any:
+    """An engine's kind and its settings read by it, or ``FAULT``."""
+    try:
+        kind = plugins.kind(name, path=f"{path}.kind")
+    except ConfigError as error:
+        walker.errors.append(error)
+        return FAULT
+    own = walker.struct(kind.config, value, f"{path}.with")
+    return FAULT if own is FAULT else (kind, own)
+
+
+def engine_specs(config: GatewayConfig, plugins: Plugins) -> list[EngineSpec]:
+    """Decodes every engine's own settings with its kind. Raises ``ConfigErrors`` with all faults; does no I/O."""
+    walker = Walker(config.base_dir)
+    specs: list[EngineSpec] = []
+    known = [engine.id for engine in config.engines]
+    for index, settings in enumerate(config.engines):
+        path = f"engines[{index}]"
+        decoded = _own_settings(walker, plugins, settings.kind, settings.settings, path)
+        if decoded is FAULT:
+            continue
+        kind, own = decoded
+        for embedder in kind.embedders(own):
+            if embedder not in known:
+                told = f"there is no engine {embedder!r}{nearest(embedder, known)} to take vectors from"
+                walker.fault(f"{path}.with", told)
+        specs.append(EngineSpec(_member(settings), kind, own, _context(settings, config)))
+    walker.errors.extend(_targets(config, specs))
+    if len(specs) == len(config.engines):
+        walker.errors.extend(_corpora(specs))
+    _check_method(walker, plugins, config.fusion.method)
+    if walker.errors:
+        raise located(walker.errors, config.source, config.lines)
+    return specs
+
+
+def facades_of(config: GatewayConfig, plugins: Plugins) -> list[Facade]:
+    """The configured facades. Raises ``ConfigErrors`` with all faults."""
+    walker = Walker(config.base_dir)
+    ids = [engine.id for engine in config.engines]
+    made = [
+        _facade(walker, plugins, section.kind, section.settings, f"facades[{index}]", ids)
+        for index, section in enumerate(config.facades)
+    ]
+    if walker.errors:
+        raise located(walker.errors, config.source, config.lines)
+    return made
+
+
+def _facade(walker: Walker, plugins: Plugins, name: str, value: Any, path: str, engines: Sequence[str]) -> Any:
+    """One facade, or ``FAULT``."""
+    try:
+        kind = plugins.facade(name, path=f"{path}.kind")
+    except ConfigError as error:
+        walker.errors.append(error)
+        return FAULT
+    own = walker.struct(kind.config, value, f"{path}.with")
+    if own is FAULT:
+        return FAULT
+    try:
+        return kind.make(own, engines)
+    except ConfigError as error:
+        below = f".{error.path}" if error.path else ""
+        return walker.fault(f"{path}.with{below}", error.message)
+
+
+def _member(settings: EngineSettings) -> MemberSettings:
+    return MemberSettings(
+        id=settings.id,
+        weight=settings.weight,
+        priority=settings.priority,
+        required=settings.required,
+        corpus=settings.corpus,
+        trust=settings.trust,
+        timeout=settings.timeout,
+        concurrency=settings.concurrency,
+        queue=settings.queue,
+        undeclared=settings.undeclared,
+        min_score=settings.min_score,
+        attempts=settings.retry.attempts,
+        backoff=settings.retry.base,
+    )
+
+
+def _context(settings: EngineSettings, config: GatewayConfig) -> Callable[[], HostContext]:
+    http = HttpSettings(client=config.http.client, pool_size=settings.concurrency)
+    return lambda: HostContext(settings.id, config.base_dir, http=http)
+
+
+def _targets(config: GatewayConfig, specs: Sequence[EngineSpec]) -> Iterator[ConfigError]:
+    """``writes``, ``embed`` and ``transform`` must name engines that can do it, as far as their settings tell."""
+    by_id = {spec.settings.id: spec for spec in specs}
+    for key, target in (("writes", config.writes), ("embed", config.embed), ("transform", config.transform)):
+        spec = by_id.get(target or "")
+        if spec is None:
+            continue
+        offers = spec.kind.offers(spec.config)
+        able = getattr(offers, key) is not None if key != "writes" else bool(offers.index and offers.index.writable)
+        # A server of unknown abilities tells only when it is open.
+        if not able and not spec.kind.federates:
+            yield ConfigError(f"engine {target!r} (kind {spec.kind.name}) cannot serve that", path=key)
+
+
+def _corpora(specs: Sequence[EngineSpec]) -> Iterator[ConfigError]:
+    """Once one engine names a corpus, every engine that is asked for hits must."""
+    asked = {
+        index: spec.settings.corpus
+        for index, spec in enumerate(specs)
+        if spec.settings.weight > 0 and spec.kind.offers(spec.config).retrieve is not None
+    }
+    if any(corpus is not None for corpus in asked.values()):
+        for index, corpus in asked.items():
+            if corpus is None:
+                message = "once one engine names a corpus, all must: otherwise ids of unrelated documents could meet"
+                yield ConfigError(message, path=f"engines[{index}].corpus")
+
+
+def strategies_of(fusion: FusionSettings, plugins: Plugins) -> dict[str, Strategy]:
+    """Every way of fusing there is, by name, with the configuration's constants."""
+    built_in: list[Strategy] = [Rrf(fusion.k), Weighted(), Convex(alpha=fusion.alpha), Confidence()]
+    return {strategy.name: strategy for strategy in built_in} | plugins.strategies
+
+
+def _check_method(walker: Walker, plugins: Plugins, method: str) -> None:
+    methods = strategies_of(FusionSettings(), plugins)
+    if method not in methods:
+        walker.fault("fusion.method", f"must be one of {', '.join(methods)}{nearest(method, methods)}")
