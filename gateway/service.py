@@ -26,6 +26,7 @@ from gateway.federation.runner import Deadline
 from gateway.federation.single import (
     Single,
     embed,
+    embed_sparse,
     id_text,
     index_add,
     index_delete,
@@ -52,6 +53,7 @@ from gateway.model import (
     RerankResult,
     RetrieveRequest,
     RetrieveResult,
+    SparseEmbedResult,
     TransformRequest,
     TransformResult,
     capabilities_to_wire,
@@ -98,6 +100,7 @@ class Service:
         self.handlers: Mapping[str, Handler] = {
             "retrieve": self.retrieve,
             "embed": self.embed,
+            "embed/sparse": self.embed_sparse,
             "rerank": self.rerank,
             "query/transform": self.transform,
             "index/add": self.index_add,
@@ -262,6 +265,12 @@ class Service:
         if request.model is not None and models is not None and request.model not in models:
             raise option_unsupported("that model is not offered", option=request.model, field="model")
         return target(snapshot, "rerank", None)
+
+    async def embed_sparse(self, request: EmbedRequest, call: ClientCall) -> SparseEmbedResult:
+        inputs = self._texts(_either(request.inputs, request.texts, "inputs", "texts"), "inputs")
+        view = target(call.snapshot, "sparse_embed", None)
+        vectors = await embed_sparse(self._single(view, call), inputs) if inputs else []
+        return SparseEmbedResult(sparse=tuple({"indices": one.indices, "values": one.values} for one in vectors))
 
     async def transform(self, request: TransformRequest, call: ClientCall) -> TransformResult:
         if request.query is None or request.method is None:

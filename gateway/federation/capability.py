@@ -144,9 +144,11 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
     writer = by_id.get(offer.writes or "")
     embedder = by_id.get(offer.embed or "") if offer.embed else _first(views, "embed")
     reranker = _first(views, "rerank")
+    sparse = _first(views, "sparse_embed")
     capabilities = Capabilities(
         retrieve=_retrieve(retrieving, offer) if retrieving else None,
         embed=_embed(embedder),
+        sparse_embed=sparse.capabilities.sparse_embed if sparse is not None else None,
         rerank=_rerank(reranker, offer),
         transform=_transform(views, offer),
         index=_index(writer),
