@@ -12,7 +12,7 @@ from typing import Any
 from gateway._json import Raw
 from gateway.caller import Caller
 from gateway.errors import CallerError, Code, InternalError, invalid_params, option_unsupported
-from gateway.federation.capability import Offer, Snapshot, View, batch_limit, max_candidates
+from gateway.federation.capability import Offer, Snapshot, View, batch_limit, max_candidates, published
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.explain import explained
 from gateway.federation.fleet import Fleet
@@ -310,7 +310,7 @@ class Service:
             CatalogEntry(
                 id=view.id,
                 server=PeerInfo(name=view.member.spec.kind.name),
-                capabilities=capabilities_to_wire(view.capabilities),
+                capabilities=capabilities_to_wire(published(view.capabilities)),
                 meta={"x-gateway": {"open": view.member.engine is not None, "breaker": view.member.breaker.state}},
             )
             for view in snapshot.views

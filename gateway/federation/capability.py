@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from gateway.filters import FieldType, Op
 from gateway.fusion.merge import PROVENANCE, UPSTREAM
@@ -35,6 +37,7 @@ __all__ = [
     "max_candidates",
     "max_k",
     "merge",
+    "published",
 ]
 
 _OWN_FUSION = ("rrf", "weighted", "convex")
@@ -104,6 +107,27 @@ def fields_of(capabilities: Capabilities) -> dict[str, FieldType]:
     }
 
 
+def published(capabilities: Capabilities) -> Capabilities:
+    """The capabilities as the schema allows them to be told: an engine may claim anything."""
+    fitting: dict[str, Any] = {}
+    for name, rules in _PUBLIC.items():
+        section = getattr(capabilities, name)
+        if section is not None:
+            fitting[name] = replace(section, **{key: fit(getattr(section, key)) for key, fit in rules.items()})
+    return replace(capabilities, **fitting)
+
+
+def _among(*known: str) -> Callable[[Any], Any]:
+    """Keeps a value that is known; of several, those that are."""
+
+    def fit(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(item for item in value if item in known) or None
+        return value if value in known else None
+
+    return fit
+
+
 def max_k(capabilities: Capabilities) -> int | None:
     """How many hits the engine gives at once. A bound below 1 says nothing that could be meant, like none at all."""
     return _bound(capabilities.retrieve.max_k if capabilities.retrieve is not None else None)
@@ -121,6 +145,31 @@ def max_candidates(capabilities: Capabilities) -> int | None:
 
 def _bound(value: int | None) -> int | None:
     return value if value is not None and value > 0 else None
+
+
+_MODES = _among("dense", "sparse", "hybrid")
+_MODALITIES = _among("text", "image", "audio", "code", "multimodal")
+_UNITS = _among("chunk", "passage", "document", "node", "triplet", "path", "subgraph", "community", "tree-node", "page")
+_RERANK_METHODS = ("cross-encoder", "colbert", "llm")
+_PUBLIC: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
+    "retrieve": {
+        "max_k": _bound,
+        "modes": _MODES,
+        "default_mode": _MODES,
+        "modalities": _MODALITIES,
+        "units": _UNITS,
+        "levels": _bound,
+        "fusion": _among(*_OWN_FUSION),
+        "score_scale": _among("cosine", "dot", "bm25", "probability", "unbounded"),
+    },
+    "embed": {"dimension": _bound, "batch_limit": _bound, "modalities": _MODALITIES},
+    "sparse_embed": {"vocabulary": _bound},
+    "multi_vector": {"dimension": _bound, "similarity": _among("dot", "cosine"), "modalities": _MODALITIES},
+    "rerank": {"methods": _among(*_RERANK_METHODS), "max_candidates": _bound},
+    "transform": {"methods": _among("rewrite", "hyde", "multi-query", "decompose", "step-back")},
+    "memory": {"scopes": _among("global", "session")},
+}
+"""What the schema restricts, by capability and member."""
 
 
 def field_conflicts(views: Iterable[View]) -> dict[str, dict[str, list[str]]]:
@@ -159,9 +208,9 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
         streaming=Empty(),
         log=LogCapability(levels=("debug", "info", "notice", "warning", "error")),
         catalog=CatalogCapability(engines=len(views)),
-        vendor={"x-gateway": _vendor(retrieving, offer)},
+        vendor={"x-gateway": _vendor(retrieving, _rerank(reranker, offer), offer)},
     )
-    return capabilities, fields
+    return published(capabilities), fields
 
 
 def _first(views: Sequence[View], capability: str) -> View | None:
@@ -234,10 +283,15 @@ def _index(view: View | None) -> IndexCapability | None:
     return IndexCapability(writable=True) if given is not None and given.writable else None
 
 
-def _vendor(views: Sequence[View], offer: Offer) -> dict[str, Any]:
+def _vendor(views: Sequence[View], reranker: RerankCapability | None, offer: Offer) -> dict[str, Any]:
+    """What the schema of capabilities has no place for."""
+    extra = [method for method in (reranker and reranker.methods) or () if method not in _RERANK_METHODS]
+    rerank = dict(offer.rerank)
+    if extra:
+        rerank["methods"] = [*extra, *rerank.get("methods", ())]
     vendor: dict[str, Any] = {
         "fusion": list(offer.strategies),
-        "rerank": dict(offer.rerank),
+        "rerank": rerank,
         "guaranteed": _guaranteed(views),
     }
     return {name: value for name, value in vendor.items() if value}
