@@ -144,10 +144,12 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
     writer = by_id.get(offer.writes or "")
     embedder = by_id.get(offer.embed or "") if offer.embed else _first(views, "embed")
     reranker = _first(views, "rerank")
+    # Who may see no engine has nothing to rerank, and is told of nothing.
+    own = offer.rerank if views else {}
     capabilities = Capabilities(
         retrieve=_retrieve(retrieving, offer) if retrieving else None,
         embed=_embed(embedder),
-        rerank=_rerank(reranker, offer),
+        rerank=_rerank(reranker, own),
         transform=_transform(views, offer),
         index=_index(writer),
         filter=FilterCapability(fields={name: kind.value for name, kind in fields.items()}, operators=_OPERATORS)
@@ -157,7 +159,7 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
         streaming=Empty(),
         log=LogCapability(levels=("debug", "info", "notice", "warning", "error")),
         catalog=CatalogCapability(engines=len(views)),
-        vendor={"x-gateway": _vendor(retrieving, offer)},
+        vendor={"x-gateway": _vendor(retrieving, offer, own)},
     )
     return capabilities, fields
 
@@ -208,11 +210,11 @@ def _embed(view: View | None) -> EmbedCapability | None:
     )
 
 
-def _rerank(view: View | None, offer: Offer) -> RerankCapability | None:
+def _rerank(view: View | None, own: Mapping[str, Any]) -> RerankCapability | None:
     """That of the engine; without one, the gateway's own way under a method that the schema has no name for."""
     given = view.capabilities.rerank if view is not None else None
     if view is None or given is None:
-        return RerankCapability(max_candidates=offer.rerank.get("maxCandidates")) if offer.rerank else None
+        return RerankCapability(max_candidates=own.get("maxCandidates")) if own else None
     return RerankCapability(
         methods=given.methods, max_candidates=max_candidates(view.capabilities), models=given.models
     )
@@ -232,10 +234,10 @@ def _index(view: View | None) -> IndexCapability | None:
     return IndexCapability(writable=True) if given is not None and given.writable else None
 
 
-def _vendor(views: Sequence[View], offer: Offer) -> dict[str, Any]:
+def _vendor(views: Sequence[View], offer: Offer, rerank: Mapping[str, Any]) -> dict[str, Any]:
     vendor: dict[str, Any] = {
         "fusion": list(offer.strategies),
-        "rerank": dict(offer.rerank),
+        "rerank": dict(rerank),
         "guaranteed": _guaranteed(views),
     }
     return {name: value for name, value in vendor.items() if value}
