@@ -191,14 +191,14 @@ class Running:
         checked: dict[str, Any] = check_exchange(sent, answer)
         return checked
 
-    async def retrieve(self, query: str = "q", **params: Any) -> dict[str, Any]:
+    async def retrieve(self, query: Any = "q", **params: Any) -> dict[str, Any]:
         """The result of a retrieve that must succeed."""
         answer = await self.call("retrieve", {"query": query, **params})
         assert "result" in answer, answer
         result: dict[str, Any] = answer["result"]
         return result
 
-    async def refused(self, query: str = "q", **params: Any) -> dict[str, Any]:
+    async def refused(self, query: Any = "q", **params: Any) -> dict[str, Any]:
         """The error of a retrieve that must fail."""
         answer = await self.call("retrieve", {"query": query, **params})
         assert "error" in answer, answer

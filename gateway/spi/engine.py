@@ -76,7 +76,8 @@ class SparseVector(msgspec.Struct, frozen=True):
 class VectorNeed(msgspec.Struct, frozen=True):
     """This engine needs a query vector for the call, from the engine that ``embedder`` names.
 
-    ``dimension`` is checked against the embedder's when the gateway starts, 0 if the engine does not know.
+    ``dimension`` is checked against the embedder's when the gateway starts, 0 if the engine does not know. Embedders
+    give dense vectors only: a ``sparse`` need is refused at the start.
     """
 
     embedder: str

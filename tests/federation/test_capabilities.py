@@ -25,14 +25,16 @@ async def offered(gateway: Running) -> dict[str, Any]:
 
 @obligation(254, 255)
 async def test_what_any_offers_is_offered_and_what_all_offer_is_guaranteed() -> None:
+    all_have = {"confidence": True, "deterministic": True}
     a = {
-        "retrieve": {"maxK": 30, "modes": ["dense", "hybrid"], "units": ["chunk"], "levels": 2, "confidence": True,
-                     "deterministic": True},
+        "retrieve": {"maxK": 30, "modes": ["dense", "hybrid"], "units": ["chunk"], "levels": 2, **all_have},
         "filter": {"fields": {"year": "int", "lang": "keyword"}, "operators": ["eq"]},
         "citations": {},
-    }  # fmt: skip
-    b = {"retrieve": {"maxK": 20, "modes": ["hybrid", "sparse"], "modalities": ["text", "image"], "confidence": True,
-                      "deterministic": True}, "filter": {"fields": {"lang": "keyword", "size": "int"}}}  # fmt: skip
+    }
+    b = {
+        "retrieve": {"maxK": 20, "modes": ["hybrid", "sparse"], "modalities": ["text", "image"], **all_have},
+        "filter": {"fields": {"lang": "keyword", "size": "int"}},
+    }
     async with gateway_of({"a": Script(capabilities=a), "b": Script(capabilities=b)}) as gateway:
         told = await offered(gateway)
     retrieve = told["retrieve"]
@@ -158,23 +160,23 @@ async def test_every_scope_has_a_snapshot_of_its_own() -> None:
 @obligation(178)
 @pytest.mark.parametrize("limit", [0, -1, None])
 async def test_a_rerank_limit_that_means_nothing_is_none(limit: int | None) -> None:
-    script = Script(capabilities={"rerank": {"methods": ["llm"], "maxCandidates": limit}})
+    script = Script(capabilities={"rerank": {"methods": ["m"], "maxCandidates": limit}})
     async with gateway_of({"r": script}) as gateway:
-        answer = await gateway.call("rerank", {"query": "q", "passages": ["a", "bb"], "method": "llm"})
+        answer = await gateway.call("rerank", {"query": "q", "passages": ["a", "bb"], "method": "m"})
         assert answer["result"]["order"] == [1, 0]
         assert "maxCandidates" not in (await offered(gateway))["rerank"]
 
 
 @obligation(178)
 async def test_rerank_is_held_to_what_the_engine_offers() -> None:
-    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["llm"], "maxCandidates": 2}})}) as gateway:
+    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["m"], "maxCandidates": 2}})}) as gateway:
 
         async def refused(**params: Any) -> tuple[int, Any]:
             error = (await gateway.call("rerank", {"query": "q", **params}))["error"]
             return error["code"], error["data"].get("field") or error["data"].get("option")
 
         assert await refused(passages=["a"] * 3) == (-32602, "passages")
-        assert await refused(passages=["a"], method="colbert") == (-32005, "method")
+        assert await refused(passages=["a"], method="llm") == (-32005, "method")
         assert await refused(passages=["a"], topN=0) == (-32602, "topN")
         assert await refused(passages=[{"type": "image", "mimeType": "i/p", "data": "aGk="}]) == (-32005, "passages[0]")
         assert (await gateway.call("rerank", {"query": "q", "passages": []}))["result"]["scores"] == []
@@ -196,7 +198,7 @@ async def test_passages_a_reranker_leaves_out_come_last(given: Any, scores: Any,
     async def rerank(query: Any, call: Call) -> Any:
         return given
 
-    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["llm"]}}, rerank=rerank)}) as gateway:
+    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["m"]}}, rerank=rerank)}) as gateway:
         result = (await gateway.call("rerank", {"query": "q", "passages": ["a", "b", "c"]}))["result"]
     assert result["order"] == order
     if None in scores:
@@ -210,7 +212,7 @@ async def test_scores_that_fit_no_passages_are_the_engines_failure(given: Any) -
     async def rerank(query: Any, call: Call) -> Any:
         return given
 
-    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["llm"]}}, rerank=rerank)}) as gateway:
+    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["m"]}}, rerank=rerank)}) as gateway:
         error = (await gateway.call("rerank", {"query": "q", "passages": ["a", "b", "c"]}))["error"]
     assert error["code"] in (-32010, -32603)
     assert error["data"]["engine"] == "r"

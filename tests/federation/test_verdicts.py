@@ -149,8 +149,8 @@ async def test_by_priority_unable_engines_do_not_use_up_a_turn_and_proof_ends_it
         assert ids(await gateway.retrieve(mode="dense")) == ["x"]
         assert scripts["spare"].queries == []
     closed = {"main": Script(hits("x"), {"filter": {"fields": {"size": "int"}}}), "spare": Script(hits("y"), FIELDS)}
-    engines = {"main": {"priority": 5, "undeclared": "absent"}}
-    async with gateway_of(closed, engines=engines, federation={"select": "priority"}) as gateway:
+    absent = {"main": {"priority": 5, "undeclared": "absent"}}
+    async with gateway_of(closed, engines=absent, federation={"select": "priority"}) as gateway:
         # As if it had been asked and had answered that there is nothing.
         result = await gateway.retrieve(filter=ENGLISH)
         assert result["hits"] == []
