@@ -194,11 +194,13 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
     embedder = by_id.get(offer.embed or "") if offer.embed else _first(views, "embed")
     reranker = _first(views, "rerank")
     sparse = _first(views, "sparse_embed")
+    # Who may see no engine has nothing to rerank, and is told of nothing.
+    own = offer.rerank if views else {}
     capabilities = Capabilities(
         retrieve=_retrieve(retrieving, offer) if retrieving else None,
         embed=_embed(embedder),
         sparse_embed=sparse.capabilities.sparse_embed if sparse is not None else None,
-        rerank=_rerank(reranker, offer),
+        rerank=_rerank(reranker, own),
         transform=_transform(views, offer),
         index=_index(writer),
         filter=FilterCapability(fields={name: kind.value for name, kind in fields.items()}, operators=_OPERATORS)
@@ -208,7 +210,7 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
         streaming=Empty(),
         log=LogCapability(levels=("debug", "info", "notice", "warning", "error")),
         catalog=CatalogCapability(engines=len(views)),
-        vendor={"x-gateway": _vendor(retrieving, _rerank(reranker, offer), offer)},
+        vendor={"x-gateway": _vendor(retrieving, _rerank(reranker, own), offer, own)},
     )
     return published(capabilities), fields
 
@@ -259,11 +261,11 @@ def _embed(view: View | None) -> EmbedCapability | None:
     )
 
 
-def _rerank(view: View | None, offer: Offer) -> RerankCapability | None:
+def _rerank(view: View | None, own: Mapping[str, Any]) -> RerankCapability | None:
     """That of the engine; without one, the gateway's own way under a method that the schema has no name for."""
     given = view.capabilities.rerank if view is not None else None
     if view is None or given is None:
-        return RerankCapability(max_candidates=offer.rerank.get("maxCandidates")) if offer.rerank else None
+        return RerankCapability(max_candidates=own.get("maxCandidates")) if own else None
     return RerankCapability(
         methods=given.methods, max_candidates=max_candidates(view.capabilities), models=given.models
     )
@@ -283,10 +285,12 @@ def _index(view: View | None) -> IndexCapability | None:
     return IndexCapability(writable=True) if given is not None and given.writable else None
 
 
-def _vendor(views: Sequence[View], reranker: RerankCapability | None, offer: Offer) -> dict[str, Any]:
+def _vendor(
+    views: Sequence[View], reranker: RerankCapability | None, offer: Offer, own: Mapping[str, Any]
+) -> dict[str, Any]:
     """What the schema of capabilities has no place for."""
     extra = [method for method in (reranker and reranker.methods) or () if method not in _RERANK_METHODS]
-    rerank = dict(offer.rerank)
+    rerank = dict(own)
     if extra:
         rerank["methods"] = [*extra, *rerank.get("methods", ())]
     vendor: dict[str, Any] = {

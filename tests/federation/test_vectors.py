@@ -110,7 +110,7 @@ async def test_a_dimension_that_does_not_fit_is_told_and_the_engine_is_not_asked
     async with gateway_of(scripts) as gateway:
         result = await gateway.retrieve()
     assert ids(result) == ["y"]
-    assert "engine a failed: it needs vectors of 2 numbers; its embedder e gives 3" in notes(result)
+    assert "engine a failed: its embedder e failed: it gave vectors of 3 numbers and offers 2" in notes(result)
     assert scripts["a"].queries == []
 
 
