@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gateway.filters import FieldType, Op
@@ -18,6 +18,7 @@ from gateway.model import (
     LogCapability,
     RerankCapability,
     RetrieveCapability,
+    TransformCapability,
     capabilities_to_wire,
 )
 
@@ -39,6 +40,7 @@ __all__ = [
 _OWN_FUSION = ("rrf", "weighted", "convex")
 _OWN_FIELDS = frozenset({*PROVENANCE, UPSTREAM})
 _OPERATORS = tuple(op.value for op in Op)
+_TRANSFORMS = ("rewrite", "hyde", "multi-query", "decompose", "step-back")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,9 @@ class Offer:
     writes: str | None
     embed: str | None
     strategies: tuple[str, ...]
+    transform: str | None = None
+    rerank: Mapping[str, Any] = field(default_factory=dict)
+    """The gateway's own reranking, for ``x-gateway.rerank``; empty if there is none."""
 
 
 def fields_of(capabilities: Capabilities) -> dict[str, FieldType]:
@@ -142,7 +147,8 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
     capabilities = Capabilities(
         retrieve=_retrieve(retrieving, offer) if retrieving else None,
         embed=_embed(embedder),
-        rerank=_rerank(reranker),
+        rerank=_rerank(reranker, offer),
+        transform=_transform(views, offer),
         index=_index(writer),
         filter=FilterCapability(fields={name: kind.value for name, kind in fields.items()}, operators=_OPERATORS)
         if fields
@@ -202,13 +208,22 @@ def _embed(view: View | None) -> EmbedCapability | None:
     )
 
 
-def _rerank(view: View | None) -> RerankCapability | None:
+def _rerank(view: View | None, offer: Offer) -> RerankCapability | None:
+    """That of the engine; without one, the gateway's own way under a method that the schema has no name for."""
     given = view.capabilities.rerank if view is not None else None
     if view is None or given is None:
-        return None
+        return RerankCapability(max_candidates=offer.rerank.get("maxCandidates")) if offer.rerank else None
     return RerankCapability(
         methods=given.methods, max_candidates=max_candidates(view.capabilities), models=given.models
     )
+
+
+def _transform(views: Sequence[View], offer: Offer) -> TransformCapability | None:
+    """Each method goes to one engine, but different ones may go to different engines."""
+    asked = [view for view in views if offer.transform is None or view.id == offer.transform]
+    offered = _union(one.methods for view in asked if (one := view.capabilities.transform) is not None) or ()
+    methods = tuple(method for method in _TRANSFORMS if method in offered)
+    return TransformCapability(methods=methods) if methods else None
 
 
 def _index(view: View | None) -> IndexCapability | None:
@@ -218,7 +233,11 @@ def _index(view: View | None) -> IndexCapability | None:
 
 
 def _vendor(views: Sequence[View], offer: Offer) -> dict[str, Any]:
-    vendor: dict[str, Any] = {"fusion": list(offer.strategies), "guaranteed": _guaranteed(views)}
+    vendor: dict[str, Any] = {
+        "fusion": list(offer.strategies),
+        "rerank": dict(offer.rerank),
+        "guaranteed": _guaranteed(views),
+    }
     return {name: value for name, value in vendor.items() if value}
 
 

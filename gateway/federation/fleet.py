@@ -31,6 +31,7 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "retrieve": ("retrieve",),
     "embed": ("embed",),
     "rerank": ("rerank",),
+    "transform": ("transform",),
 }
 
 

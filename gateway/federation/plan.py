@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ __all__ = ["Defaults", "Leg", "RetrievePlan", "plan"]
 logger = logging.getLogger("gateway.plan")
 
 DEFAULT_K = 10
+_NO_FILTER: Pushdown[Any] = Pushdown(native=None, residual=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Leg:
     weight: float
     offer: LegOffer
     filter: Filter | None = None
-    pushdown: Pushdown[Any] = field(default_factory=lambda: Pushdown(native=None, residual=None))
+    pushdown: Pushdown[Any] = _NO_FILTER
     need: VectorNeed | None = None
 
     @property

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from gateway.errors import BackendUnavailable, RcpError, Timeout, UpstreamError
 from gateway.federation.capability import Snapshot
+from gateway.federation.embeddings import Embeddings, Vector
 from gateway.federation.loss import Failure, said
 from gateway.federation.plan import Leg, RetrievePlan
 from gateway.federation.reading import Reply, read
 from gateway.federation.runner import Deadline, EngineCall, run
 from gateway.spi.call import Call, ClientCall, Route
-from gateway.spi.engine import EmbedQuery, Engine, VectorNeed
+from gateway.spi.engine import Engine, VectorNeed
 
-__all__ = ["Outcome", "Vector", "recall", "vectors"]
+__all__ = ["Outcome", "recall"]
 
 logger = logging.getLogger("gateway.recall")
 
 Outcome = Reply | Failure
 
-Vector = tuple[float, ...]
 _Embedding = asyncio.Task[Vector | Failure]
 
 
@@ -35,6 +33,7 @@ async def recall(
     deadline: Deadline,
     route: Route,
     *,
+    embeddings: Embeddings,
     verify: bool = True,
     answered: Callable[[int, int, Outcome], None] | None = None,
 ) -> list[Outcome]:
@@ -46,7 +45,7 @@ async def recall(
     """
     outcomes: list[Outcome] = []
     for legs in plan.turns:
-        turn = _Turn(legs, plan, snapshot, call, deadline, route, verify, answered)
+        turn = _Turn(legs, plan, snapshot, call, deadline, route, embeddings, verify, answered)
         outcomes += await turn.run()
         if turn.over or any(isinstance(outcome, Reply) for outcome in outcomes):
             break
@@ -61,6 +60,7 @@ class _Turn:
     call: ClientCall
     deadline: Deadline
     route: Route
+    shared: Embeddings
     verify: bool
     answered: Callable[[int, int, Outcome], None] | None
     over: bool = False
@@ -128,13 +128,8 @@ class _Turn:
             return Failure(id, BackendUnavailable("it is not there"))
         if member.federates and self.route.depth < 0:
             return Failure(id, UpstreamError("the request may not be forwarded any further (depth 0)"))
-        query = EmbedQuery(inputs=(self.plan.query,))
-
-        async def embed(engine: Engine, call: Call) -> Vector:
-            (vector,) = vectors(await engine.embed(query, call), 1)
-            return vector
-
-        return await run(member, embed, EngineCall(self.route), self.deadline)
+        found = await self.shared.vectors(member, (self.plan.query,), "query", self.route, self.deadline)
+        return found if isinstance(found, Failure) else found[0]
 
     async def _leg(self, leg: Leg, embeddings: Mapping[str, _Embedding]) -> Outcome:
         reply = Reply(leg)
@@ -185,18 +180,3 @@ class _Turn:
 def _unavailable(message: str, error: RcpError) -> BackendUnavailable:
     wait = error.data.get("retryAfterMs")
     return BackendUnavailable(message, retryable=error.retryable, data=None if wait is None else {"retryAfterMs": wait})
-
-
-def vectors(reply: Any, count: int) -> Sequence[Vector]:
-    """What an embedder returned, if it is one vector per text, all of one dimension and of finite numbers.
-
-    Raises :class:`~gateway.errors.BackendUnavailable` otherwise: a vector nobody can use is no vector.
-    """
-    given: Sequence[Vector] = reply.vectors
-    if len(given) != count:
-        raise BackendUnavailable(f"it gave {len(given)} vectors for {count} texts")
-    if len({len(vector) for vector in given}) > 1 or not all(given):
-        raise BackendUnavailable("its vectors are not of one dimension")
-    if not all(math.isfinite(value) for vector in given for value in vector):
-        raise BackendUnavailable("its vectors hold something that is not a finite number")
-    return given

@@ -43,6 +43,8 @@ from gateway.model.message import (
     RerankResult,
     RetrieveRequest,
     RetrieveResult,
+    TransformRequest,
+    TransformResult,
     Usage,
 )
 
@@ -86,6 +88,8 @@ __all__ = [
     "SessionCapability",
     "SparseEmbedCapability",
     "TransformCapability",
+    "TransformRequest",
+    "TransformResult",
     "Usage",
     "capabilities_to_wire",
     "decoded",

@@ -35,6 +35,8 @@ __all__ = [
     "RerankResult",
     "RetrieveRequest",
     "RetrieveResult",
+    "TransformRequest",
+    "TransformResult",
     "Usage",
 ]
 
@@ -170,6 +172,24 @@ class RerankResult(Message, frozen=True):
     scores: tuple[float, ...]
     order: tuple[int, ...]
     results: tuple[dict[str, Any], ...]
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class TransformRequest(Message, frozen=True):
+    """Section 7.8."""
+
+    query: Query | None = None
+    method: str | None = None
+    n: int | None = None
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class TransformResult(Message, frozen=True):
+    """``hypothetical`` is the passage that ``hyde`` made up; clients embed it in the query's place."""
+
+    queries: tuple[str, ...]
+    hypothetical: str | None = None
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
 class Document(Message, frozen=True):
