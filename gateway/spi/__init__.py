@@ -25,7 +25,7 @@ from gateway.spi.facade import Facade, FacadeGateway, FacadeKind, FacadeRequest,
 from gateway.spi.hooks import ENTRY_POINT_GROUP, hookimpl
 from gateway.spi.http import HttpClient, HttpResponse, HttpSettings, raise_for_status, redacted
 from gateway.spi.passage import chunk_of, citation_of, document_id, passage_id
-from gateway.spi.probe import Finding, Probe
+from gateway.spi.probe import Finding, Probe, finding
 from gateway.spi.sse import SseDecoder
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "chunk_of",
     "citation_of",
     "document_id",
+    "finding",
     "hookimpl",
     "passage_id",
     "raise_for_status",
