@@ -40,6 +40,7 @@ __all__ = [
 _OWN_FUSION = ("rrf", "weighted", "convex")
 _OWN_FIELDS = frozenset({*PROVENANCE, UPSTREAM})
 _OPERATORS = tuple(op.value for op in Op)
+_RERANKS = ("cross-encoder", "colbert", "llm")
 _TRANSFORMS = ("rewrite", "hyde", "multi-query", "decompose", "step-back")
 
 
@@ -159,7 +160,7 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
         streaming=Empty(),
         log=LogCapability(levels=("debug", "info", "notice", "warning", "error")),
         catalog=CatalogCapability(engines=len(views)),
-        vendor={"x-gateway": _vendor(retrieving, offer, own)},
+        vendor={"x-gateway": _vendor(retrieving, offer, _own_rerank(reranker, own))},
     )
     return capabilities, fields
 
@@ -215,9 +216,17 @@ def _rerank(view: View | None, own: Mapping[str, Any]) -> RerankCapability | Non
     given = view.capabilities.rerank if view is not None else None
     if view is None or given is None:
         return RerankCapability(max_candidates=own.get("maxCandidates")) if own else None
+    methods = tuple(method for method in given.methods or () if method in _RERANKS)
     return RerankCapability(
-        methods=given.methods, max_candidates=max_candidates(view.capabilities), models=given.models
+        methods=methods or None, max_candidates=max_candidates(view.capabilities), models=given.models
     )
+
+
+def _own_rerank(view: View | None, own: Mapping[str, Any]) -> dict[str, Any]:
+    """What goes under ``x-gateway``: the gateway's own method, and those of the engine that the schema cannot name."""
+    given = view.capabilities.rerank if view is not None else None
+    further = [method for method in (given.methods if given else None) or () if method not in _RERANKS]
+    return {**own, "methods": [*own.get("methods", ()), *further]} if own or further else {}
 
 
 def _transform(views: Sequence[View], offer: Offer) -> TransformCapability | None:
