@@ -210,7 +210,7 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
         streaming=Empty(),
         log=LogCapability(levels=("debug", "info", "notice", "warning", "error")),
         catalog=CatalogCapability(engines=len(views)),
-        vendor={"x-gateway": _vendor(retrieving, _rerank(reranker, own), offer, own)},
+        vendor={"x-gateway": _vendor(retrieving, offer, _own_rerank(reranker, own))},
     )
     return published(capabilities), fields
 
@@ -266,9 +266,17 @@ def _rerank(view: View | None, own: Mapping[str, Any]) -> RerankCapability | Non
     given = view.capabilities.rerank if view is not None else None
     if view is None or given is None:
         return RerankCapability(max_candidates=own.get("maxCandidates")) if own else None
+    methods = tuple(method for method in given.methods or () if method in _RERANK_METHODS)
     return RerankCapability(
-        methods=given.methods, max_candidates=max_candidates(view.capabilities), models=given.models
+        methods=methods or None, max_candidates=max_candidates(view.capabilities), models=given.models
     )
+
+
+def _own_rerank(view: View | None, own: Mapping[str, Any]) -> dict[str, Any]:
+    """What goes under ``x-gateway``: the gateway's own method, and those of the engine that the schema cannot name."""
+    given = view.capabilities.rerank if view is not None else None
+    further = [method for method in (given.methods if given else None) or () if method not in _RERANK_METHODS]
+    return {**own, "methods": [*own.get("methods", ()), *further]} if own or further else {}
 
 
 def _transform(views: Sequence[View], offer: Offer) -> TransformCapability | None:
@@ -285,17 +293,11 @@ def _index(view: View | None) -> IndexCapability | None:
     return IndexCapability(writable=True) if given is not None and given.writable else None
 
 
-def _vendor(
-    views: Sequence[View], reranker: RerankCapability | None, offer: Offer, own: Mapping[str, Any]
-) -> dict[str, Any]:
+def _vendor(views: Sequence[View], offer: Offer, rerank: Mapping[str, Any]) -> dict[str, Any]:
     """What the schema of capabilities has no place for."""
-    extra = [method for method in (reranker and reranker.methods) or () if method not in _RERANK_METHODS]
-    rerank = dict(own)
-    if extra:
-        rerank["methods"] = [*extra, *rerank.get("methods", ())]
     vendor: dict[str, Any] = {
         "fusion": list(offer.strategies),
-        "rerank": rerank,
+        "rerank": dict(rerank),
         "guaranteed": _guaranteed(views),
     }
     return {name: value for name, value in vendor.items() if value}

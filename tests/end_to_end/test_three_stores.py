@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -19,8 +21,8 @@ from gateway.filters import FieldType, holds, parse
 from gateway.protocol.session import Session
 from gateway.testing.filters import hard_documents, wire_filters
 from tests.end_to_end.stores import STORES, WORD, Stores, put, running, stores, use_keys
-from tests.engines import Running, ids
-from tests.servers.pinecone import Rules
+from tests.engines import Running, ids, notes
+from tests.servers.pinecone import Fault, Rules
 
 pytestmark = pytest.mark.anyio
 

@@ -136,6 +136,15 @@ async def test_without_a_reranker_passages_are_ranked_by_words(method: str | Non
         assert many["data"]["field"] == "passages"
 
 
+async def test_methods_that_the_schema_cannot_name_are_told_beside_it_and_served() -> None:
+    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["llm", "own"]}})}) as gateway:
+        told = (await gateway.call("info"))["result"]["capabilities"]
+        assert told["rerank"] == {"methods": ["llm"]}
+        assert told["x-gateway"]["rerank"]["methods"] == ["bm25", "own"]
+        answer = await gateway.call("rerank", {"query": "q", "passages": ["a", "bb"], "method": "own"})
+    assert answer["result"]["order"] == [1, 0]
+
+
 async def test_with_a_reranker_words_are_used_only_where_they_are_asked_for() -> None:
     scripts = {"r": Script(capabilities={"rerank": {"methods": ["cross-encoder"], "models": ["m"]}})}
     async with gateway_of(scripts) as gateway:
