@@ -254,7 +254,8 @@ def _laws(keyword: str | None, date: str | None) -> Iterator[tuple[str, Filter]]
         wire += [
             {"field": keyword, "op": op.value, "value": value}
             for op, value in (
-                (Op.EQ, "alpha"), (Op.NE, "alpha"), (Op.IN, ["alpha"]), (Op.NIN, ["alpha"]), (Op.EXISTS, True), (Op.EXISTS, False),
+                (Op.EQ, "alpha"), (Op.NE, "alpha"), (Op.IN, ["alpha"]), (Op.NIN, ["alpha"]),
+                (Op.EXISTS, True), (Op.EXISTS, False),
             )
         ]  # fmt: skip
     if date is not None:

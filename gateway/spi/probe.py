@@ -66,8 +66,8 @@ def scratch_metadata(keyword: str | None, date: str | None) -> dict[str, Mapping
     """The metadata of the scratch documents by name, for one keyword field and one date field, where there are such.
 
     ``same`` holds ``"alpha"``, ``other`` ``"beta"``, ``both`` a list of the two, ``blank`` an empty text; ``absent``
-    lacks the field, ``null`` and ``empty`` hold null and an empty list. ``early`` and ``late`` are dates of 2020 and 2030
-    as RFC 3339 text, ``early-ms`` and ``late-ms`` the same as milliseconds since 1970.
+    lacks the field, ``null`` and ``empty`` hold null and an empty list. ``early`` and ``late`` are dates of 2020 and
+    2030 as RFC 3339 text, ``early-ms`` and ``late-ms`` the same as milliseconds since 1970.
     """
     documents: dict[str, Mapping[str, Any]] = {"absent": {}}
     if keyword is not None:
