@@ -1,6 +1,4 @@
-"""RRF over 5 rankings of 100 hits: ours against ``rcp.rrf_fuse``, in one run. Prints the ratio of medians.
-
-    python benchmarks/fusion.py [rounds]
+"""RRF over 5 rankings of 100 hits: ours against ``rcp.rrf_fuse``, in one run.
 
 The two take turns, so that a busy machine slows both. Ours reads structs with encoded members, as they come off the
 wire; theirs reads the dicts it wants. Neither time holds the decoding. ``rcp`` does not merge metadata, count an
@@ -10,15 +8,13 @@ engine's duplicates once, or choose a body by trust.
 from __future__ import annotations
 
 import random
-import statistics
-import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import rcp
 
+from benchmarks.codec import medians
+from benchmarks.table import show
 from gateway.fusion import Ranking, Rrf, fuse
 from gateway.model import Hit
 
@@ -61,37 +57,27 @@ def rankings(given: dict[str, list[dict[str, Any]]]) -> list[Ranking]:
     ]
 
 
-def medians(rounds: int, *functions: Callable[[], object]) -> list[float]:
-    times: list[list[float]] = [[] for _ in functions]
-    for _ in range(rounds):
-        for function, own in zip(functions, times, strict=True):
-            start = time.perf_counter()
-            function()
-            own.append(time.perf_counter() - start)
-    return [statistics.median(own) * 1e6 for own in times]
-
-
-def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
-    print(f"{ENGINES} x {DEPTH} hits, medians of {rounds} rounds, µs")
+def main(quick: bool = False) -> None:
+    rows = []
     for pool, same_text in ((150, True), (250, True), (250, False), (500, True), (10_000, True)):
         given = lists(pool, same_text=same_text)
         ours = rankings(given)
         strategy = Rrf()
         documents = len(fuse(ours, strategy)[0])
-        all_of_it, window, few, theirs = medians(
-            rounds,
+        whole, window, few, theirs = medians(
+            200 if quick else 1000,
             lambda ours=ours, strategy=strategy: fuse(ours, strategy),
             lambda ours=ours, strategy=strategy: fuse(ours, strategy, limit=50),
             lambda ours=ours, strategy=strategy: fuse(ours, strategy, limit=10),
             lambda given=given: rcp.rrf_fuse(given),
         )
-        print(
-            f"{documents:4} documents, texts {'equal' if same_text else 'differ'}: rcp {theirs:6.0f}"
-            f"   fuse {all_of_it:6.0f} = {all_of_it / theirs:.2f}"
-            f"   fuse(limit=50) {window:6.0f} = {window / theirs:.2f}"
-            f"   fuse(limit=10) {few:6.0f} = {few / theirs:.2f}"
-        )
+        ratios = [f"{own / theirs:.2f}" for own in (few, window, whole)]
+        rows.append((f"{documents} documents, texts {'equal' if same_text else 'differ'}", f"{theirs:.0f}", *ratios))
+    show(
+        f"Rank fusion, {ENGINES} × {DEPTH} hits, time as a share of rcp.rrf_fuse's",
+        ("", "rcp µs", "limit=10", "limit=50", "all"),
+        rows,
+    )
 
 
 if __name__ == "__main__":

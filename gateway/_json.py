@@ -9,12 +9,28 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 import orjson
 
-__all__ = ["DecodeError", "Raw", "ValidationError", "decode", "dumps", "encode", "finite", "loads", "mend", "salvage"]
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+__all__ = [
+    "DecodeError",
+    "Raw",
+    "ValidationError",
+    "decode",
+    "dumps",
+    "encode",
+    "encode_sound",
+    "finite",
+    "loads",
+    "mend",
+    "salvage",
+]
 
 Raw = msgspec.Raw
 DecodeError = msgspec.DecodeError
@@ -23,6 +39,8 @@ ValidationError = msgspec.ValidationError
 T = TypeVar("T")
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_NULL = re.compile(rb"[:,\[]null")
+_PLAIN_ONLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _encoder = msgspec.json.Encoder()
 
 
@@ -31,13 +49,33 @@ def encode(value: Any) -> bytes:
     return _encoder.encode(value)
 
 
+def encode_sound(value: Any) -> bytes | None:
+    """The value as compact JSON if it is sound all through, else ``None``: the price of a check is that of encoding.
+
+    Sound are strings without lone surrogates, finite numbers of 64 bits, and lists and string-keyed dicts of them. A
+    null is not, since NaN is written as one; nor is, rarely, a string that looks like one.
+    """
+    try:
+        encoded = orjson.dumps(value, option=_PLAIN_ONLY)
+    except TypeError:
+        return None
+    return None if b"null" in encoded and _NULL.search(encoded) else encoded
+
+
+@cache
+def _decoder(type: Hashable) -> msgspec.json.Decoder[Any]:
+    """Made once for a type: looking a type over costs as much as reading a small message."""
+    return msgspec.json.Decoder(type)
+
+
 def decode(data: bytes | Raw, type: type[T]) -> T:
     """JSON bytes as ``type``.
 
     Raises :class:`ValidationError` for a wrong shape, :class:`DecodeError` (its base) for malformed JSON and
     ``RecursionError`` never: depth is limited before parsing (``protocol.envelope``).
     """
-    return msgspec.json.decode(data, type=type)
+    decoded: T = _decoder(cast("Hashable", type)).decode(data)
+    return decoded
 
 
 def loads(data: bytes | str) -> Any:

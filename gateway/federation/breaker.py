@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from gateway.errors import BackendUnavailable, RateLimited
 
@@ -81,8 +80,11 @@ class Limiter:
         self._queue = queue
         self._waiting = 0
 
-    @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
+    def slot(self) -> Limiter:
+        """A turn, for ``async with``."""
+        return self
+
+    async def __aenter__(self) -> None:
         if self._slots.locked():
             if self._waiting >= self._queue:
                 raise RateLimited("too many calls are waiting for this engine")
@@ -93,7 +95,6 @@ class Limiter:
                 self._waiting -= 1
         else:
             await self._slots.acquire()
-        try:
-            yield
-        finally:
-            self._slots.release()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._slots.release()

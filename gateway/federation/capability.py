@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from gateway.filters import FieldType, Op
+from gateway.fusion.merge import PROVENANCE, UPSTREAM
 from gateway.model import (
     Capabilities,
     CatalogCapability,
@@ -17,16 +20,30 @@ from gateway.model import (
     LogCapability,
     RerankCapability,
     RetrieveCapability,
+    TransformCapability,
     capabilities_to_wire,
 )
 
 if TYPE_CHECKING:
     from gateway.federation.fleet import Member
 
-__all__ = ["Offer", "Snapshot", "View", "field_conflicts", "fields_of", "merge"]
+__all__ = [
+    "Offer",
+    "Snapshot",
+    "View",
+    "batch_limit",
+    "field_conflicts",
+    "fields_of",
+    "max_candidates",
+    "max_k",
+    "merge",
+    "published",
+]
 
 _OWN_FUSION = ("rrf", "weighted", "convex")
+_OWN_FIELDS = frozenset({*PROVENANCE, UPSTREAM})
 _OPERATORS = tuple(op.value for op in Op)
+_TRANSFORMS = ("rewrite", "hyde", "multi-query", "decompose", "step-back")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +68,12 @@ class Snapshot:
     fields: Mapping[str, FieldType]
     settled: bool
     """False while an engine in scope has never been seen, so that what is unknown may only be unknown yet."""
+    members: Mapping[str, Member]
+    """All engines, also those out of scope: an engine in scope may take its vectors from one that is not."""
+
+    def embedder(self, id: str) -> Member | None:
+        """The engine that vectors come from, in scope or not. Nothing of one that is not may be told to the caller."""
+        return self.members.get(id)
 
     def view(self, id: str) -> View | None:
         return next((view for view in self.views if view.id == id), None)
@@ -64,14 +87,89 @@ class Offer:
     writes: str | None
     embed: str | None
     strategies: tuple[str, ...]
+    transform: str | None = None
+    rerank: Mapping[str, Any] = field(default_factory=dict)
+    """The gateway's own reranking, for ``x-gateway.rerank``; empty if there is none."""
 
 
 def fields_of(capabilities: Capabilities) -> dict[str, FieldType]:
-    """The filterable fields an engine declares, of the types there are; a field of an unknown type is left out."""
+    """The filterable fields an engine declares, of the types there are.
+
+    Left out are fields of an unknown type, and the names under which the gateway says where a hit comes from.
+    """
     if capabilities.filter is None:
         return {}
     known = {kind.value: kind for kind in FieldType}
-    return {name: known[kind] for name, kind in capabilities.filter.fields.items() if kind in known}
+    return {
+        name: known[kind]
+        for name, kind in capabilities.filter.fields.items()
+        if kind in known and name not in _OWN_FIELDS
+    }
+
+
+def published(capabilities: Capabilities) -> Capabilities:
+    """The capabilities as the schema allows them to be told: an engine may claim anything."""
+    fitting: dict[str, Any] = {}
+    for name, rules in _PUBLIC.items():
+        section = getattr(capabilities, name)
+        if section is not None:
+            fitting[name] = replace(section, **{key: fit(getattr(section, key)) for key, fit in rules.items()})
+    return replace(capabilities, **fitting)
+
+
+def _among(*known: str) -> Callable[[Any], Any]:
+    """Keeps a value that is known; of several, those that are."""
+
+    def fit(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(item for item in value if item in known) or None
+        return value if value in known else None
+
+    return fit
+
+
+def max_k(capabilities: Capabilities) -> int | None:
+    """How many hits the engine gives at once. A bound below 1 says nothing that could be meant, like none at all."""
+    return _bound(capabilities.retrieve.max_k if capabilities.retrieve is not None else None)
+
+
+def batch_limit(capabilities: Capabilities) -> int | None:
+    """How many texts the engine embeds at once, if it says so."""
+    return _bound(capabilities.embed.batch_limit if capabilities.embed is not None else None)
+
+
+def max_candidates(capabilities: Capabilities) -> int | None:
+    """How many passages the engine reranks at once, if it says so."""
+    return _bound(capabilities.rerank.max_candidates if capabilities.rerank is not None else None)
+
+
+def _bound(value: int | None) -> int | None:
+    return value if value is not None and value > 0 else None
+
+
+_MODES = _among("dense", "sparse", "hybrid")
+_MODALITIES = _among("text", "image", "audio", "code", "multimodal")
+_UNITS = _among("chunk", "passage", "document", "node", "triplet", "path", "subgraph", "community", "tree-node", "page")
+_RERANK_METHODS = ("cross-encoder", "colbert", "llm")
+_PUBLIC: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
+    "retrieve": {
+        "max_k": _bound,
+        "modes": _MODES,
+        "default_mode": _MODES,
+        "modalities": _MODALITIES,
+        "units": _UNITS,
+        "levels": _bound,
+        "fusion": _among(*_OWN_FUSION),
+        "score_scale": _among("cosine", "dot", "bm25", "probability", "unbounded"),
+    },
+    "embed": {"dimension": _bound, "batch_limit": _bound, "modalities": _MODALITIES},
+    "sparse_embed": {"vocabulary": _bound},
+    "multi_vector": {"dimension": _bound, "similarity": _among("dot", "cosine"), "modalities": _MODALITIES},
+    "rerank": {"methods": _among(*_RERANK_METHODS), "max_candidates": _bound},
+    "transform": {"methods": _among("rewrite", "hyde", "multi-query", "decompose", "step-back")},
+    "memory": {"scopes": _among("global", "session")},
+}
+"""What the schema restricts, by capability and member."""
 
 
 def field_conflicts(views: Iterable[View]) -> dict[str, dict[str, list[str]]]:
@@ -95,10 +193,15 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
     writer = by_id.get(offer.writes or "")
     embedder = by_id.get(offer.embed or "") if offer.embed else _first(views, "embed")
     reranker = _first(views, "rerank")
+    sparse = _first(views, "sparse_embed")
+    # Who may see no engine has nothing to rerank, and is told of nothing.
+    own = offer.rerank if views else {}
     capabilities = Capabilities(
         retrieve=_retrieve(retrieving, offer) if retrieving else None,
         embed=_embed(embedder),
-        rerank=_rerank(reranker),
+        sparse_embed=sparse.capabilities.sparse_embed if sparse is not None else None,
+        rerank=_rerank(reranker, own),
+        transform=_transform(views, offer),
         index=_index(writer),
         filter=FilterCapability(fields={name: kind.value for name, kind in fields.items()}, operators=_OPERATORS)
         if fields
@@ -107,9 +210,9 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
         streaming=Empty(),
         log=LogCapability(levels=("debug", "info", "notice", "warning", "error")),
         catalog=CatalogCapability(engines=len(views)),
-        vendor={"x-gateway": _vendor(retrieving, offer)},
+        vendor={"x-gateway": _vendor(retrieving, offer, _own_rerank(reranker, own))},
     )
-    return capabilities, fields
+    return published(capabilities), fields
 
 
 def _first(views: Sequence[View], capability: str) -> View | None:
@@ -128,17 +231,18 @@ def _offered(view: View) -> RetrieveCapability:
 
 def _retrieve(views: Sequence[View], offer: Offer) -> RetrieveCapability:
     each = [_offered(view) for view in views]
-    bounds = [one.max_k for one in each]
+    bounds = [bound for view in views if (bound := max_k(view.capabilities)) is not None]
     # A list fused from several engines can be longer than any one of them gives; more than all together it cannot.
-    most = offer.max_k if None in bounds else min(offer.max_k, sum(bound or 0 for bound in bounds))
+    most = offer.max_k if len(bounds) < len(views) else min(offer.max_k, sum(bounds))
     return RetrieveCapability(
-        max_k=max(1, most),
+        max_k=most,
         modes=_union(one.modes for one in each),
         modalities=_union([("text",), *(one.modalities for one in each)]),
         fusion=_OWN_FUSION,
         units=_union(one.units for one in each),
         levels=max((one.levels for one in each if one.levels is not None), default=None),
-        confidence=True if any(one.confidence for one in each) else None,
+        # Who reads this takes it for a property of every hit.
+        confidence=True if all(one.confidence for one in each) else None,
         deterministic=True if all(one.deterministic for one in each) else None,
     )
 
@@ -150,24 +254,52 @@ def _embed(view: View | None) -> EmbedCapability | None:
     return EmbedCapability(
         dimension=given.dimension,
         identity=given.identity,
-        batch_limit=given.batch_limit,
+        batch_limit=batch_limit(view.capabilities),
         normalized=given.normalized,
         modalities=("text",),
         encodings=("json", "f32-base64"),
     )
 
 
-def _rerank(view: View | None) -> RerankCapability | None:
-    return view.capabilities.rerank if view is not None else None
+def _rerank(view: View | None, own: Mapping[str, Any]) -> RerankCapability | None:
+    """That of the engine; without one, the gateway's own way under a method that the schema has no name for."""
+    given = view.capabilities.rerank if view is not None else None
+    if view is None or given is None:
+        return RerankCapability(max_candidates=own.get("maxCandidates")) if own else None
+    methods = tuple(method for method in given.methods or () if method in _RERANK_METHODS)
+    return RerankCapability(
+        methods=methods or None, max_candidates=max_candidates(view.capabilities), models=given.models
+    )
+
+
+def _own_rerank(view: View | None, own: Mapping[str, Any]) -> dict[str, Any]:
+    """What goes under ``x-gateway``: the gateway's own method, and those of the engine that the schema cannot name."""
+    given = view.capabilities.rerank if view is not None else None
+    further = [method for method in (given.methods if given else None) or () if method not in _RERANK_METHODS]
+    return {**own, "methods": [*own.get("methods", ()), *further]} if own or further else {}
+
+
+def _transform(views: Sequence[View], offer: Offer) -> TransformCapability | None:
+    """Each method goes to one engine, but different ones may go to different engines."""
+    asked = [view for view in views if offer.transform is None or view.id == offer.transform]
+    offered = _union(one.methods for view in asked if (one := view.capabilities.transform) is not None) or ()
+    methods = tuple(method for method in _TRANSFORMS if method in offered)
+    return TransformCapability(methods=methods) if methods else None
 
 
 def _index(view: View | None) -> IndexCapability | None:
     given = view.capabilities.index if view is not None else None
-    return IndexCapability(writable=True, chunking=given.chunking) if given is not None and given.writable else None
+    # Chunking is not handed on to engines, so it is not offered: documents are stored as they come.
+    return IndexCapability(writable=True) if given is not None and given.writable else None
 
 
-def _vendor(views: Sequence[View], offer: Offer) -> dict[str, Any]:
-    vendor: dict[str, Any] = {"fusion": list(offer.strategies), "guaranteed": _guaranteed(views)}
+def _vendor(views: Sequence[View], offer: Offer, rerank: Mapping[str, Any]) -> dict[str, Any]:
+    """What the schema of capabilities has no place for."""
+    vendor: dict[str, Any] = {
+        "fusion": list(offer.strategies),
+        "rerank": dict(rerank),
+        "guaranteed": _guaranteed(views),
+    }
     return {name: value for name, value in vendor.items() if value}
 
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from gateway.federation.breaker import Breaker, Limiter
 from gateway.federation.capability import Offer, Snapshot, View, field_conflicts, fields_of, merge
 from gateway.filters import Undeclared
 from gateway.model import Capabilities
-from gateway.spi.engine import Engine, EngineConfig, EngineContext, EngineKind
+from gateway.spi.engine import Engine, EngineConfig, EngineContext, EngineKind, VectorNeed
 
 __all__ = ["EngineSpec", "Fleet", "Member", "MemberSettings", "check_overridden"]
 
@@ -30,7 +30,9 @@ _LONGEST_DELAY = 30.0
 _METHODS: dict[str, tuple[str, ...]] = {
     "retrieve": ("retrieve",),
     "embed": ("embed",),
+    "sparse_embed": ("embed_sparse",),
     "rerank": ("rerank",),
+    "transform": ("transform",),
 }
 
 
@@ -84,7 +86,10 @@ class Member:
     @property
     def capabilities(self) -> Capabilities:
         if self.engine is not None:
-            self._capabilities = self.engine.capabilities()
+            try:
+                self._capabilities = self.engine.capabilities()
+            except Exception as error:  # the boundary: an adapter may fail in any way
+                logger.error("engine %s cannot say what it offers", self.settings.id, exc_info=error)
         return self._capabilities
 
     def jitter(self) -> float:
@@ -115,6 +120,19 @@ def check_overridden(engine: Engine, capabilities: Capabilities) -> None:
         raise PluginError(f"{type(engine).__name__} declares capabilities but does not override {', '.join(missing)}")
 
 
+def vector_needs(engine: Engine, capabilities: Capabilities) -> tuple[list[VectorNeed], list[VectorNeed]]:
+    """The vectors an open engine will ask for, in any of its modes and for documents, each once: dense and sparse."""
+    retrieve = capabilities.retrieve
+    modes: list[Any] = [] if retrieve is None else [None, *(retrieve.modes or ())]
+    dense = [engine.document_need(), *(engine.vector_need(mode) for mode in modes)]
+    sparse = [engine.sparse_need(mode) for mode in modes]
+    return _once(dense), _once(sparse)
+
+
+def _once(needs: Sequence[VectorNeed | None]) -> list[VectorNeed]:
+    return list(dict.fromkeys(need for need in needs if need is not None))
+
+
 class Fleet:
     """All engines of one gateway. Enter it with :meth:`open`."""
 
@@ -123,7 +141,7 @@ class Fleet:
         self._offer = offer
         self._start_timeout = start_timeout
         self._stop = asyncio.Event()
-        self._merged: dict[frozenset[str] | None, tuple[tuple[Capabilities, ...], Snapshot]] = {}
+        self._merged: dict[frozenset[str] | None, tuple[tuple[tuple[bool, Capabilities], ...], Snapshot]] = {}
         self._conflicts: set[str] = set()
 
     @asynccontextmanager
@@ -148,11 +166,16 @@ class Fleet:
             self._stop.set()
             for future in first.values():
                 future.cancel()
+            for member, host in zip(self.members.values(), hosts, strict=True):
+                if member.engine is None:
+                    # It is still opening, or waits to try again: an engine that hangs there must not hold up the end.
+                    host.cancel()
             await _finish(hosts)
 
     async def _host(self, member: Member, first: asyncio.Future[Exception | None]) -> None:
         """Owns one engine from opening to closing: both happen in this task."""
         delay = _FIRST_DELAY
+        task = asyncio.current_task()
         while not self._stop.is_set():
             try:
                 async with member.spec.kind.open(member.spec.config, member.spec.context()) as engine:
@@ -162,7 +185,11 @@ class Fleet:
                         first.set_result(None)
                     await self._stop.wait()
                 return
-            except Exception as error:  # one of the five boundaries: an engine may fail in any way
+            # One of the five boundaries: an engine may fail in any way, by a cancellation of its own among others.
+            except (Exception, asyncio.CancelledError) as fault:
+                if isinstance(fault, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise
+                error = fault if isinstance(fault, Exception) else BackendUnavailable("it broke off")
                 member.closed(error)
                 expected = isinstance(error, RcpError | ConfigError)
                 logger.warning(
@@ -185,8 +212,31 @@ class Fleet:
             elif error is not None and self.members[id].settings.required:
                 reason = error if isinstance(error, RcpError | TimeoutError) else "it could not be opened"
                 faults.append(ConfigError(f"is required and did not open: {reason}", path=f"engine {id}"))
+        for member in self.members.values():
+            faults += [ConfigError(told, path=f"engine {member.settings.id}") for told in self._misfits(member)]
         if faults:
             raise ConfigErrors(faults)
+
+    def _misfits(self, member: Member) -> Iterator[str]:
+        """Where an open engine and the one it takes vectors from do not go together, as far as both say."""
+        if member.engine is None:
+            return
+        dense, sparse = vector_needs(member.engine, member.capabilities)
+        for need in sparse:
+            embedder = self.members.get(need.embedder)
+            if embedder is None:
+                yield f"takes its sparse vectors from {need.embedder!r}, which is not configured"
+            elif embedder.observed and embedder.capabilities.sparse_embed is None:
+                yield f"takes its sparse vectors from {need.embedder!r}, which makes none"
+        for need in dense:
+            embedder = self.members.get(need.embedder)
+            offered = embedder.capabilities.embed if embedder is not None else None
+            if embedder is None:
+                yield f"takes its vectors from {need.embedder!r}, which is not configured"
+            elif offered is None and embedder.observed:
+                yield f"takes its vectors from {need.embedder!r}, which does not embed"
+            elif offered is not None and need.dimension and offered.dimension not in (None, need.dimension):
+                yield f"needs vectors of {need.dimension} numbers; engine {need.embedder} gives {offered.dimension}"
 
     def _warn_conflicts(self) -> None:
         views = self._views(None)
@@ -206,18 +256,15 @@ class Fleet:
 
     def snapshot(self, caller: Caller) -> Snapshot:
         """What this caller sees now. Made anew only when an engine's capabilities have changed."""
-        seen = tuple(member.capabilities for member in self.members.values())
+        seen = tuple((member.observed, member.capabilities) for member in self.members.values())
         known = self._merged.get(caller.engines)
-        if (
-            known is not None
-            and len(known[0]) == len(seen)
-            and all(a is b for a, b in zip(known[0], seen, strict=True))
-        ):
+        # Tuples and structs compare by identity first, so this is cheap while nothing changes.
+        if known is not None and known[0] == seen:
             return known[1]
         views = self._views(caller.engines)
         capabilities, fields = merge(views, self._offer)
         settled = all(view.member.observed for view in views)
-        snapshot = Snapshot(views, capabilities, fields, settled)
+        snapshot = Snapshot(views, capabilities, fields, settled, self.members)
         self._merged[caller.engines] = (seen, snapshot)
         return snapshot
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from gateway.errors import RcpError
 from gateway.model import Message
+from gateway.spi.codec import mend
 
-__all__ = ["Failure", "Loss", "Reason", "notes_of"]
+__all__ = ["Failure", "Loss", "Reason", "notes_of", "said"]
 
 LossKind = Literal["failed", "timeout", "skipped", "clamped", "degraded", "scanned", "partial", "dropped", "note"]
 
 _NOTE_LIMIT = 300
+# Line breaks and terminal controls, and what turns the direction of a text or hides in it.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
+
+
+def said(text: object, limit: int = _NOTE_LIMIT) -> str:
+    """What somebody else wrote, fit to be shown: one line of sound Unicode, cut to ``limit`` characters."""
+    return _CONTROL.sub(" ", mend(str(text)[: 4 * limit])).strip()[:limit]
 
 
 class Loss(Message, frozen=True):
@@ -29,7 +38,10 @@ class Loss(Message, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One engine's part that ended in an error. A value, so that it can be neither forgotten nor surprising."""
+    """One engine's part that ended in an error. A value, so that it can be neither forgotten nor surprising.
+
+    ``client_deadline`` is true for a time-out that came early because the client gave so little time.
+    """
 
     engine: str
     error: RcpError
@@ -39,7 +51,7 @@ class Failure:
     def loss(self) -> Loss:
         return Loss(
             kind="timeout" if self.timed_out else "failed",
-            message=self.error.message,
+            message=said(self.error.message),
             engine=self.engine,
             code=self.error.code,
         )
@@ -49,8 +61,9 @@ class Failure:
 class Reason:
     """Why an engine was not asked.
 
-    ``left-out``: scope, selection, depth or cycle. ``unable``: it cannot serve an option or the filter.
-    ``proved-empty``: its declared fields show that nothing of it can match. ``failed``: it is not open.
+    ``left-out``: scope, selection, priority, depth or cycle. ``unable``: it cannot serve an option or the filter.
+    ``proved-empty``: its declared fields show that nothing of it can match. ``failed``: it is not open, or its adapter
+    cannot take the request.
     """
 
     engine: str
@@ -61,10 +74,11 @@ class Reason:
     error: RcpError | None = None
 
     def loss(self) -> Loss:
+        message = said(self.message)
         if self.state == "failed":
             code = self.error.code if self.error else None
-            return Loss(kind="failed", message=self.message, engine=self.engine, code=code)
-        return Loss(kind="skipped", message=self.message, engine=self.engine, option=self.option, field=self.field)
+            return Loss(kind="failed", message=message, engine=self.engine, code=code)
+        return Loss(kind="skipped", message=message, engine=self.engine, option=self.option, field=self.field)
 
 
 _VERBS: dict[str, str] = {"failed": " failed", "timeout": " timed out", "skipped": " was not asked"}

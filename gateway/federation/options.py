@@ -8,20 +8,32 @@ from typing import Any
 
 from gateway.errors import BackendUnavailable, RcpError, option_unsupported
 from gateway.federation.capability import Snapshot, View
-from gateway.federation.loss import Loss
+from gateway.federation.loss import Loss, said
 from gateway.model import Content, RetrieveRequest
 
-__all__ = ["EngineOptions", "Wanted", "check_gateway_options", "wanted_options"]
+__all__ = ["EngineOptions", "Wanted", "check_gateway_options", "options_for", "wanted_options"]
 
 _BLOCK_MODALITY = {"image": "image", "audio": "audio", "blob": "multimodal"}
+_FIELDS = {"content": "query"}
+_SHOWN = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One option that an engine must offer to be asked with it."""
+    """One option that an engine must offer to be asked with it. ``content`` is the modality of a block of the query."""
 
     name: str
     value: Any
+
+    @property
+    def droppable(self) -> bool:
+        """Whether an engine may be asked without it under ``strict: false``: the query itself is not an option."""
+        return self.name not in ("modality", "content")
+
+    @property
+    def told(self) -> str:
+        """The value as it may be shown: a client's text may be long, and anything."""
+        return _text(self.value)
 
     def offered_by(self, view: View) -> bool:
         retrieve = view.capabilities.retrieve
@@ -34,7 +46,7 @@ class Wanted:
                 return self.value in (retrieve.units or ())
             case "level":
                 return retrieve.levels is not None and self.value < retrieve.levels
-            case "modality":
+            case "modality" | "content":
                 offered = retrieve.modalities or ("text",)
                 return self.value in offered or (self.value != "text" and "multimodal" in offered)
             case _:
@@ -49,12 +61,9 @@ class EngineOptions:
     missing: tuple[Wanted, ...]
 
 
-def _modalities(request: RetrieveRequest) -> Iterator[str]:
-    if request.modality is not None:
-        yield request.modality
+def _blocks(request: RetrieveRequest) -> Iterator[str]:
     query = request.query
-    blocks = [query] if isinstance(query, Content) else query if isinstance(query, list) else []
-    for block in blocks:
+    for block in [query] if isinstance(query, Content) else query if isinstance(query, list) else []:
         if block.type in _BLOCK_MODALITY:
             yield _BLOCK_MODALITY[block.type]
 
@@ -67,17 +76,16 @@ def wanted_options(request: RetrieveRequest, snapshot: Snapshot) -> tuple[list[W
     """
     wanted: list[Wanted] = []
     losses: list[Loss] = []
-    asked = [Wanted("mode", request.mode), Wanted("unit", request.unit), Wanted("level", request.level)]
-    asked += [Wanted("modality", modality) for modality in dict.fromkeys(_modalities(request))]
-    for option in asked:
-        if option.value is None:
-            continue
+    named: list[tuple[str, Any]] = [("mode", request.mode), ("unit", request.unit), ("level", request.level)]
+    named.append(("modality", request.modality))
+    named += [("content", modality) for modality in dict.fromkeys(_blocks(request))]
+    for option in [Wanted(name, value) for name, value in named if value is not None]:
         if any(option.offered_by(view) for view in snapshot.views):
             wanted.append(option)
-        elif option.name != "modality" and request.strict is False:
+        elif option.droppable and request.strict is False:
             losses.append(_degraded(option.name, option.value))
         else:
-            raise _refusal(option.name, option.value, snapshot)
+            raise _refusal(option, snapshot)
     return wanted, losses
 
 
@@ -86,15 +94,18 @@ def options_for(view: View, wanted: Collection[Wanted]) -> EngineOptions:
     given: dict[str, Any] = {}
     missing: list[Wanted] = []
     for option in wanted:
-        if option.offered_by(view):
-            given[option.name] = option.value
-        else:
+        if not option.offered_by(view):
             missing.append(option)
+        elif option.name != "content":
+            given[option.name] = option.value
     return EngineOptions(given, tuple(missing))
 
 
-def check_gateway_options(request: RetrieveRequest, snapshot: Snapshot, methods: Collection[str]) -> list[Loss]:
-    """Options that the gateway itself would have to supply. ``methods`` are its fusion methods."""
+def check_gateway_options(request: RetrieveRequest, methods: Collection[str]) -> list[Loss]:
+    """Options that the gateway itself would have to supply, whatever its engines offer.
+
+    ``methods`` are its fusion methods.
+    """
     asked: list[tuple[str, Any]] = []
     if request.fusion is not None and request.fusion.method is not None and request.fusion.method not in methods:
         asked.append(("fusion.method", request.fusion.method))
@@ -111,7 +122,7 @@ def check_gateway_options(request: RetrieveRequest, snapshot: Snapshot, methods:
     losses: list[Loss] = []
     for name, value in asked:
         if request.strict is not False:
-            raise _refusal(name, value, snapshot)
+            raise _unsupported(name, value)
         losses.append(_degraded(name, value))
     if request.index_version is not None:
         # A pinned snapshot is served exactly or not at all, also under strict:false (section 7.7.1, DECISIONS D18).
@@ -120,16 +131,25 @@ def check_gateway_options(request: RetrieveRequest, snapshot: Snapshot, methods:
 
 
 def _degraded(name: str, value: Any) -> Loss:
-    told = name if value == name else f"{name} {value!r}"
-    return Loss(kind="degraded", message=f"{told} is not offered and was left out", option=str(value)[:120])
+    return Loss(kind="degraded", message=f"{_named(name, value)} is not offered and was left out", option=_text(value))
 
 
-def _refusal(name: str, value: Any, snapshot: Snapshot) -> RcpError:
-    if not snapshot.settled:
-        return BackendUnavailable(
-            f"{name} is not offered by the engines seen so far, and some have not been seen yet",
-            data={"option": str(value)[:120], "field": name},
-        )
+def _refusal(option: Wanted, snapshot: Snapshot) -> RcpError:
+    if snapshot.settled:
+        return _unsupported(option.name, option.value)
+    told = f"{_named(option.name, option.value)} is not offered by the engines seen so far; some are still unseen"
+    return BackendUnavailable(told, data={"option": option.told, "field": _FIELDS.get(option.name, option.name)})
+
+
+def _unsupported(name: str, value: Any) -> RcpError:
     return option_unsupported(
-        f"{name} {value!r} is not offered" if value != name else f"{name} is not offered", option=str(value), field=name
+        f"{_named(name, value)} is not offered", option=_text(value), field=_FIELDS.get(name, name)
     )
+
+
+def _named(name: str, value: Any) -> str:
+    return name if value == name else f"{name} {_text(value)!r}"
+
+
+def _text(value: Any) -> str:
+    return said(value, _SHOWN)

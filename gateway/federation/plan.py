@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.errors import BackendUnavailable, CallerError, Code, RcpError
-from gateway.federation.capability import Snapshot, View
-from gateway.federation.loss import Loss, Reason
+from gateway.errors import BackendUnavailable, CallerError, Code, InternalError, RcpError
+from gateway.federation.capability import Snapshot, View, max_k
+from gateway.federation.loss import Loss, Reason, said
 from gateway.federation.options import Wanted, check_gateway_options, options_for, wanted_options
 from gateway.federation.select import Selection, by_priority, select
 from gateway.filters import FALSE, TRUE, Filter, Op, Pushdown, fields_of, fold, parse, push_folded
-from gateway.fusion import Convex, LegOffer, Rrf, Strategy, choose, leg_weights
-from gateway.model import Content, FusionOptions, RetrieveRequest, text_of
+from gateway.fusion import Convex, LegOffer, Rrf, Scale, Strategy, choose, leg_weights
+from gateway.fusion.weights import LEG_KINDS
+from gateway.model import Content, FusionOptions, RetrieveCapability, RetrieveRequest, text_of
 from gateway.spi.call import Route
-from gateway.spi.engine import EngineQuery, VectorNeed
+from gateway.spi.engine import Engine, EngineQuery, VectorNeed
 
 __all__ = ["Defaults", "Leg", "RetrievePlan", "plan"]
 
+logger = logging.getLogger("gateway.plan")
+
 DEFAULT_K = 10
+_NO_FILTER: Pushdown[Any] = Pushdown(native=None, residual=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +61,9 @@ class Leg:
     weight: float
     offer: LegOffer
     filter: Filter | None = None
-    pushdown: Pushdown[Any] = field(default_factory=lambda: Pushdown(native=None, residual=None))
+    pushdown: Pushdown[Any] = _NO_FILTER
     need: VectorNeed | None = None
+    sparse: VectorNeed | None = None
 
     @property
     def id(self) -> str:
@@ -72,6 +79,7 @@ class RetrievePlan:
     reasons: tuple[Reason, ...]
     losses: tuple[Loss, ...]
     strategy: Strategy
+    scale: Scale
     filter: Filter | None
     query: str
     include_text: bool
@@ -101,42 +109,58 @@ def plan(
         raise CallerError("the cursor is not known here", code=Code.NOT_FOUND, data={"field": "cursor"})
     offered = snapshot.capabilities.retrieve
     limit = min(defaults.max_k, (offered.max_k if offered else None) or defaults.max_k)
-    k = min(request.k if request.k is not None else _default_k(request), limit)
+    wanted_k = request.k if request.k is not None else _default_k(request)
+    k = min(wanted_k, limit)
     filter = _filter(request.filter, snapshot)
-    losses = check_gateway_options(request, snapshot, defaults.strategies)
+    losses = check_gateway_options(request, defaults.strategies)
+    left_out = {loss.option for loss in losses}
     wanted, degraded = wanted_options(request, snapshot)
     losses += degraded
-    if request.seed is not None and not (
-        snapshot.capabilities.retrieve and snapshot.capabilities.retrieve.deterministic
-    ):
+    losses += _clamped(request, limit)
+    if request.seed is not None and not (offered and offered.deterministic):
         losses.append(Loss(kind="note", message="the seed is not honoured by every engine: results may differ"))
     selection = select(snapshot, meta, default=defaults.select)
     weights = _weights(request, snapshot, selection)
     depth = min(max(k, request.candidate_k or max(defaults.window, k)), limit)
 
-    builder = _Builder(request, wanted, filter, depth, weights, losses)
+    builder = _Builder(
+        request, wanted, filter, depth, max(k, request.candidate_k or 0), defaults.max_k, weights, losses
+    )
     reasons = _left_out(selection)
     legs: list[Leg] = []
+    planned: list[View] = []
     for view in selection.chosen:
-        reason = _unreachable(view, weights, route, cycle)
-        outcome = reason or builder.leg(view)
+        outcome = _unreachable(view, weights, route, cycle) or builder.leg(view)
         if isinstance(outcome, Leg):
             legs.append(outcome)
         else:
             reasons.append(outcome)
-    strategy, fallback = choose(_strategy(request, defaults), [leg.offer for leg in legs])
-    losses += [Loss(kind="degraded", message=note.text) for note in fallback]
+        # One that is down counts as one that will fail: neither changes the method nor the others' scores.
+        if isinstance(outcome, Leg) or outcome.state == "failed":
+            planned.append(view)
+    turns, spared = _turns(legs, reasons, selection)
+    strategy, notes = _strategy(request, defaults, [_offer(view, request.mode) for view in planned])
+    losses += [Loss(kind="degraded", message=note) for note in notes]
+    losses += _unread(request, strategy)
+    min_score = request.min_score
+    if min_score is not None and (notes or left_out.intersection(_scorers(request))):
+        losses.append(
+            Loss(kind="degraded", message="minScore was not applied: the scores are not on the scale asked for")
+        )
+        min_score = None
+    shares = [weights[view.id] for view in planned]
     return RetrievePlan(
         k=k,
-        turns=_turns(legs, selection),
-        reasons=tuple(reasons),
+        turns=turns,
+        reasons=(*reasons, *spared),
         losses=tuple(losses),
         strategy=strategy,
+        scale=Scale(max(shares, default=1.0), math.fsum(shares) or 1.0),
         filter=filter,
         query=text_of(request.query),
         include_text=request.include_text is not False,
         include_vectors=request.include_vectors is True,
-        min_score=request.min_score,
+        min_score=min_score,
     )
 
 
@@ -147,13 +171,45 @@ def _default_k(request: RetrieveRequest) -> int:
     return min([*bounds, top_n or DEFAULT_K])
 
 
+def _clamped(request: RetrieveRequest, limit: int) -> list[Loss]:
+    asked = {"k": request.k, "candidateK": request.candidate_k}
+    return [
+        Loss(kind="clamped", message=f"{name} is at most {limit}", option=name)
+        for name, value in asked.items()
+        if value is not None and value > limit
+    ]
+
+
+def _unread(request: RetrieveRequest, strategy: Strategy) -> list[Loss]:
+    """Constants that the client gives for a method that is not the one in use."""
+    fusion = request.fusion or FusionOptions()
+    unread = {
+        "fusion.alpha": fusion.alpha is not None and not isinstance(strategy, Convex),
+        "fusion.rrfK": fusion.rrf_k is not None and not isinstance(strategy, Rrf),
+    }
+    return [
+        Loss(kind="note", message=f"{name} says nothing to fusion by {strategy.name}", option=name)
+        for name, given in unread.items()
+        if given
+    ]
+
+
+def _scorers(request: RetrieveRequest) -> list[str]:
+    """What of the request would have set the scale of the scores."""
+    scorers = [] if request.fusion is None or request.fusion.method is None else [request.fusion.method]
+    if request.rerank not in (None, False):
+        scorers.append(getattr(request.rerank, "method", None) or "rerank")
+    return scorers
+
+
 def _filter(given: Any, snapshot: Snapshot) -> Filter | None:
     try:
         offered = snapshot.capabilities.filter
         return parse(given, snapshot.fields, None if offered is None else frozenset(map(Op, offered.operators)))
     except RcpError as error:
-        unknown_yet = error.data.get("field") not in snapshot.fields and not snapshot.settled
-        if unknown_yet and error.data.get("field"):
+        field, path = error.data.get("field"), error.data.get("path", "")
+        undeclared = path.endswith(".field") and field != path and field not in snapshot.fields
+        if undeclared and not snapshot.settled:
             raise BackendUnavailable(
                 "the field is not declared by the engines seen so far, and some have not been seen yet", data=error.data
             ) from error
@@ -170,10 +226,10 @@ def _weights(request: RetrieveRequest, snapshot: Snapshot, selection: Selection)
 
 
 def _left_out(selection: Selection) -> list[Reason]:
+    unselected = [view for view in selection.left_out if view.member.settings.weight > 0]
     return [
-        Reason(view.id, "left-out", "it was not selected")
-        for view in selection.left_out
-        if view.member.settings.weight > 0
+        *(Reason(view.id, "left-out", "it does not offer retrieve") for view in selection.unfit),
+        *(Reason(view.id, "left-out", "it was not selected") for view in unselected),
     ]
 
 
@@ -189,12 +245,14 @@ def _unreachable(view: View, weights: Mapping[str, float], route: Route, cycle: 
 
 @dataclass(frozen=True, slots=True)
 class _Builder:
-    """Builds legs of one request."""
+    """Builds legs of one request. ``told`` is the depth that the client knows of, ``limit`` what it may ask for."""
 
     request: RetrieveRequest
     wanted: Sequence[Wanted]
     filter: Filter | None
     depth: int
+    told: int
+    limit: int
     weights: Mapping[str, float]
     losses: list[Loss]
 
@@ -202,48 +260,57 @@ class _Builder:
         """The leg of one engine, or why there is none."""
         options = options_for(view, self.wanted)
         for option in options.missing:
-            told = f"it does not offer {option.name} {option.value!r}"
-            if option.name == "modality" or self.request.strict is not False:
-                return Reason(view.id, "unable", told, option=str(option.value))
-            self.losses.append(Loss(kind="degraded", message=told, engine=view.id, option=str(option.value)))
+            told = f"it does not offer {option.name} {option.told!r}"
+            if not option.droppable or self.request.strict is not False:
+                return Reason(view.id, "unable", told, option=option.told)
+            self.losses.append(Loss(kind="degraded", message=told, engine=view.id, option=option.told))
         engine = view.member.engine
         if engine is None:
-            error = view.member.fault or BackendUnavailable("it is not open")
-            return Reason(view.id, "failed", error.message, error=error)
-        settings = view.member.settings
-        filter: Filter | None = None
-        pushdown: Pushdown[Any] = Pushdown(native=None, residual=None)
-        if self.filter is not None:
-            folded = fold(self.filter, view.fields, settings.undeclared)
-            pushdown = push_folded(folded, engine.push_down)
-            if folded.filter is FALSE or pushdown.nothing:
-                return self._nothing(view, folded.undeclared)
-            if folded.undeclared and settings.undeclared == "skip":
-                told = f"it does not declare {', '.join(folded.undeclared)}: no document of it matches there"
-                self.losses.append(Loss(kind="degraded", message=told, engine=view.id))
-            filter = None if folded.filter is TRUE else folded.filter
-        retrieve = view.capabilities.retrieve
-        assert retrieve is not None
-        most = retrieve.max_k or self.depth
-        if most < self.request_k:
+            return self._failed(view, view.member.fault or BackendUnavailable("it is not open"))
+        try:
+            pushed = self._pushed(view, engine)
+            mode = options.given.get("mode")
+            need, sparse = engine.vector_need(mode), engine.sparse_need(mode)
+        except RcpError as error:
+            return self._failed(view, error)
+        except Exception as error:  # the boundary of the legs: an adapter may fail in any way
+            logger.error("engine %s failed unexpectedly", view.id, exc_info=error)
+            return self._failed(view, InternalError("the engine failed unexpectedly"))
+        if isinstance(pushed, Reason):
+            return pushed
+        filter, pushdown = pushed
+        most = max_k(view.capabilities) or max(self.limit, self.depth)
+        if most < min(self.told, self.limit):
             self.losses.append(Loss(kind="clamped", message=f"it gives at most {most} hits", engine=view.id))
-        query = self._query(view, options.given, pushdown)
-        need = engine.vector_need(query.mode)
         return Leg(
             view=view,
-            query=query,
+            query=self._query(view, options.given, pushdown),
             depth=min(self.depth, most),
             most=most,
             weight=self.weights[view.id],
-            offer=_offer(view, query.mode),
+            offer=_offer(view, mode),
             filter=filter,
             pushdown=pushdown,
             need=need,
+            sparse=sparse,
         )
 
-    @property
-    def request_k(self) -> int:
-        return self.request.k if self.request.k is not None else _default_k(self.request)
+    def _failed(self, view: View, error: RcpError) -> Reason:
+        return Reason(view.id, "failed", error.message, error=error)
+
+    def _pushed(self, view: View, engine: Engine) -> tuple[Filter | None, Pushdown[Any]] | Reason:
+        """The filter as this engine's documents must satisfy it, and its two halves."""
+        if self.filter is None:
+            return None, Pushdown(native=None, residual=None)
+        undeclared = view.member.settings.undeclared
+        folded = fold(self.filter, view.fields, undeclared)
+        pushdown = push_folded(folded, engine.push_down)
+        if folded.filter is FALSE or pushdown.nothing:
+            return self._nothing(view, folded.undeclared)
+        if folded.undeclared and undeclared == "skip":
+            told = f"it does not declare {', '.join(folded.undeclared)}: no document of it matches there"
+            self.losses.append(Loss(kind="degraded", message=said(told), engine=view.id))
+        return None if folded.filter is TRUE else folded.filter, pushdown
 
     def _nothing(self, view: View, undeclared: Sequence[str]) -> Reason:
         if undeclared and view.member.settings.undeclared == "skip":
@@ -270,12 +337,17 @@ class _Builder:
             level=given.get("level"),
             seed=request.seed if retrieve.deterministic else None,
         )
-        fusion = request.fusion
-        if fusion is not None and (fusion.method or "rrf") in (retrieve.fusion or ()):
-            inner = {name: weight for name, weight in (fusion.weights or {}).items() if name in ("dense", "sparse")}
-            told = FusionOptions(method=fusion.method, weights=inner or None, rrf_k=fusion.rrf_k)
-            query = replace(query, fusion=told)
-        return query
+        told = self._fusion(retrieve)
+        return query if told is None else replace(query, fusion=told)
+
+    def _fusion(self, retrieve: RetrieveCapability) -> FusionOptions | None:
+        """What an engine that fuses dense and sparse inside itself is told: never of other engines' weights."""
+        fusion = self.request.fusion
+        if fusion is None or (fusion.method or "rrf") not in (retrieve.fusion or ()):
+            return None
+        inner = {name: weight for name, weight in (fusion.weights or {}).items() if name in LEG_KINDS}
+        told = FusionOptions(method=fusion.method, weights=inner or None, rrf_k=fusion.rrf_k)
+        return None if told == FusionOptions() else told
 
 
 def _blocks(query: str | Content | list[Content]) -> tuple[Content, ...]:
@@ -284,31 +356,54 @@ def _blocks(query: str | Content | list[Content]) -> tuple[Content, ...]:
     return (query,) if isinstance(query, Content) else tuple(query)
 
 
-def _turns(legs: Sequence[Leg], selection: Selection) -> tuple[tuple[Leg, ...], ...]:
-    if not legs:
-        return ()
-    if not selection.priority:
-        return (tuple(legs),)
-    by_id = {leg.id: leg for leg in legs}
-    return tuple(tuple(by_id[view.id] for view in turn) for turn in by_priority([leg.view for leg in legs]))
+def _turns(
+    legs: Sequence[Leg], reasons: Sequence[Reason], selection: Selection
+) -> tuple[tuple[tuple[Leg, ...], ...], list[Reason]]:
+    """The legs in turns, and those that need not be asked: nothing found by proof ends the asking as by answer."""
+    if not legs or not selection.priority:
+        return ((tuple(legs),) if legs else ()), []
+    empty = {reason.engine for reason in reasons if reason.state == "proved-empty"}
+    enough = max((view.member.settings.priority for view in selection.chosen if view.id in empty), default=None)
+    asked = [leg for leg in legs if enough is None or leg.view.member.settings.priority >= enough]
+    by_id = {leg.id: leg for leg in asked}
+    turns = tuple(tuple(by_id[view.id] for view in turn) for turn in by_priority([leg.view for leg in asked]))
+    spared = [leg.id for leg in legs if leg.id not in by_id]
+    return turns, [Reason(id, "left-out", "engines of a higher priority answered") for id in spared]
 
 
-def _strategy(request: RetrieveRequest, defaults: Defaults) -> Strategy:
-    """The method the client asks for, or the configured one; chosen here and never from replies."""
-    fusion = request.fusion
-    asked = fusion.method if fusion is not None else None
-    strategy = defaults.strategies.get(asked or "", defaults.strategies[defaults.method])
-    if fusion is not None and fusion.rrf_k is not None and isinstance(strategy, Rrf):
-        return Rrf(fusion.rrf_k)
-    if fusion is not None and fusion.alpha is not None and isinstance(strategy, Convex):
-        return Convex(alpha=fusion.alpha)
-    return strategy
+def _strategy(request: RetrieveRequest, defaults: Defaults, offers: Sequence[LegOffer]) -> tuple[Strategy, list[str]]:
+    """The method the client asks for, or the configured one, and what falls short of what was asked.
+
+    It is chosen here and never from replies.
+    """
+    fusion = request.fusion or FusionOptions()
+    ranks = defaults.strategies["rrf"]
+    if fusion.rrf_k is not None and isinstance(ranks, Rrf):
+        ranks = Rrf(fusion.rrf_k)
+    name = fusion.method if fusion.method is not None and fusion.method in defaults.strategies else defaults.method
+    strategy = ranks if name == "rrf" else defaults.strategies[name]
+    if isinstance(strategy, Convex):
+        alpha = strategy.alpha if fusion.alpha is None else fusion.alpha
+        if fusion.alpha is None and not _one_of_each(offers):
+            # The share that the configuration sets has a meaning only where there are two to share.
+            alpha = None
+        strategy = Convex(alpha=alpha, fallback=ranks)
+    strategy, notes = choose(strategy, offers, ranks)
+    return strategy, [note.text for note in notes]
+
+
+def _one_of_each(offers: Sequence[LegOffer]) -> bool:
+    return sorted(offer.mode or "" for offer in offers) == sorted(LEG_KINDS)
 
 
 def _offer(view: View, mode: str | None) -> LegOffer:
-    """What fusion may rely on: the mode the engine will serve, the least score of it, whether hits carry confidence."""
+    """What fusion may rely on: the mode the engine will serve, the least score of it, whether hits carry confidence.
+
+    An engine that does not offer the ``mode`` serves its own.
+    """
     retrieve = view.capabilities.retrieve
     assert retrieve is not None
+    mode = mode if mode in (retrieve.modes or ()) else None
     only = retrieve.modes[0] if retrieve.modes and len(retrieve.modes) == 1 else None
     return LegOffer(
         engine=view.id,

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from gateway.errors import BackendUnavailable, CallerError, RcpError, Unsupported
-from gateway.federation.capability import Snapshot, View
+from gateway.federation.capability import Snapshot, fields_of
 from gateway.federation.runner import Deadline
 from gateway.federation.single import Single, embed, index_add, index_delete
 from gateway.filters import FieldType, Filter, Op, compiled, parse
-from gateway.model import Document, Hit, meta_of
+from gateway.model import Capabilities, Document, Hit, meta_of
 from gateway.spi.engine import Engine, EngineQuery
 from gateway.spi.probe import Probe, scratch_metadata
 
@@ -47,10 +47,12 @@ async def probe(single: Single, snapshot: Snapshot, *, patience: float = 10.0) -
     A store may show a write only after a moment: for ``patience`` seconds after the last one, an answer that is not as
     expected is asked for again. Raises :class:`~gateway.errors.RcpError` if the engine is not open or read-only.
     """
-    view = single.view
-    engine = view.member.engine
+    engine = single.member.engine
+    view = snapshot.view(single.member.settings.id)
     if engine is None:
-        raise view.member.fault or CallerError("the engine is not open")
+        raise single.member.fault or CallerError("the engine is not open")
+    if view is None:
+        raise CallerError("there is no such engine")
     if view.capabilities.index is None or not view.capabilities.index.writable:
         raise Unsupported(
             f"engine {view.id} is read-only, and its answers can be told apart only on scratch documents: make it "
@@ -89,9 +91,9 @@ class _Scratch:
 
     async def write(self) -> list[Found]:
         """Stores what can be stored; what is refused is told."""
-        view = self._single.view
-        self.keyword = await self._taking(_fields(view, FieldType.KEYWORD), "same", "keyword")
-        self.date = await self._taking(_fields(view, FieldType.DATE), "early", "date")
+        capabilities = self._single.member.capabilities
+        self.keyword = await self._taking(_fields(capabilities, FieldType.KEYWORD), "same", "keyword")
+        self.date = await self._taking(_fields(capabilities, FieldType.DATE), "early", "date")
         found: list[Found] = []
         for name, meta in scratch_metadata(self.keyword, self.date).items():
             if name in self.stored:
@@ -100,7 +102,8 @@ class _Scratch:
             if refusal is not None:
                 found.append(Found(f"does it store a document with {name} metadata?", f"no: {refusal.message}"))
         if not self.stored:
-            raise Unsupported(f"engine {view.id} took none of the scratch documents: {found[-1].answer}")
+            id = self._single.member.settings.id
+            raise Unsupported(f"engine {id} took none of the scratch documents: {found[-1].answer}")
         return found
 
     async def _taking(self, fields: Sequence[str], name: str, kind: str) -> str | None:
@@ -112,7 +115,6 @@ class _Scratch:
         return next(iter(fields), None)
 
     async def _write(self, name: str, meta: Mapping[str, Any]) -> RcpError | None:
-        view = self._single.view
         id = f"rcp-probe-{self._run}-{name}"
         # Before it is known whether it was stored: an answer may get lost on the way.
         self._written.append(id)
@@ -123,7 +125,7 @@ class _Scratch:
                 raise
             return error
         # An engine may have ids of its own.
-        corpus = view.member.settings.corpus
+        corpus = self._single.member.settings.corpus
         given = [one if corpus is None else one.removeprefix(f"{corpus}/") for one in result.ids]
         self._written += [one for one in given if one != id]
         self.names |= dict.fromkeys((id, *given), name)
@@ -133,11 +135,11 @@ class _Scratch:
     async def remove(self) -> str | None:
         """Removes all, trying for a while; what is left and why. It has its own time: the probe may have had none."""
         deadline = Deadline.after(_CLEANING_SECONDS, client=False, reserve=0.0)
-        single = Single(self._single.view, deadline, self._single.route)
+        single = Single(self._single.member, deadline, self._single.route, cycle=False)
         pause = 0.25
         while True:
             try:
-                await index_delete(single, list(dict.fromkeys(self._written)))
+                await index_delete(single, list(dict.fromkeys(self._written)), self._snapshot)
                 return None
             except RcpError as error:
                 if deadline.remaining() <= pause or not error.retryable:
@@ -147,8 +149,8 @@ class _Scratch:
             pause *= 2
 
 
-def _fields(view: View, kind: FieldType) -> list[str]:
-    return [name for name, type_ in sorted(view.fields.items()) if type_ is kind]
+def _fields(capabilities: Capabilities, kind: FieldType) -> list[str]:
+    return [name for name, type_ in sorted(fields_of(capabilities).items()) if type_ is kind]
 
 
 class _Asker:
@@ -161,22 +163,22 @@ class _Asker:
         self._until = asyncio.get_running_loop().time() + patience
         self._fields = frozenset(name for name in (scratch.keyword, scratch.date) if name is not None)
         self._vector: tuple[float, ...] | None = None
-        retrieve = single.view.capabilities.retrieve
+        retrieve = single.member.capabilities.retrieve
         self._k = min(_WINDOW, (retrieve.max_k if retrieve is not None else None) or _WINDOW)
         self.stored = scratch.stored
 
     @property
     def engine(self) -> Engine:
-        engine = self._single.view.member.engine
+        engine = self._single.member.engine
         if engine is None:
-            raise BackendUnavailable(f"engine {self._single.view.id} has been closed")
+            raise BackendUnavailable(f"engine {self._single.member.settings.id} has been closed")
         return engine
 
     async def prepare(self) -> None:
         need = self.engine.vector_need(None)
-        embedder = self._snapshot.view(need.embedder) if need is not None else None
+        embedder = self._snapshot.embedder(need.embedder) if need is not None else None
         if embedder is not None:
-            (self._vector,) = await embed(self._single.another(embedder), [_TEXT], "query")
+            (self._vector,) = await embed(self._single.of(embedder), [_TEXT], "query")
 
     async def look(self) -> list[Found]:
         """Waits until all that was stored is seen. What is not seen in time counts no more."""

@@ -4,43 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from dataclasses import replace as dataclass_replace
+from typing import Any
 
-from msgspec.structs import replace
-
-from gateway.errors import BackendUnavailable, Timeout
+from gateway.errors import Timeout
 from gateway.federation.capability import Snapshot
-from gateway.federation.loss import Failure, Loss
+from gateway.federation.embeddings import Embeddings
+from gateway.federation.loss import Failure, said
 from gateway.federation.plan import Leg, RetrievePlan
+from gateway.federation.reading import Reply, read
 from gateway.federation.runner import Deadline, EngineCall, run
-from gateway.filters import judged
-from gateway.model import Hit, meta_of
+from gateway.federation.vectors import QueryVectors, Vectors
 from gateway.spi.call import Call, ClientCall, Route
-from gateway.spi.engine import EmbedQuery, EmbedReply, Engine
+from gateway.spi.engine import Engine
 
-__all__ = ["Outcome", "Reply", "recall"]
+__all__ = ["Outcome", "recall"]
 
 logger = logging.getLogger("gateway.recall")
 
-_REFILLS = 4
-
-
-@dataclass(slots=True)
-class Reply:
-    """One engine's hits, best first, after residual and verification. ``partial`` if time ran out while refilling."""
-
-    leg: Leg
-    hits: list[Hit] = field(default_factory=list)
-    losses: list[Loss] = field(default_factory=list)
-    scanned: int = 0
-    pages: int = 0
-
-
 Outcome = Reply | Failure
-
-_Embedding = asyncio.Task[EmbedReply | Failure]
 
 
 async def recall(
@@ -50,18 +33,21 @@ async def recall(
     deadline: Deadline,
     route: Route,
     *,
+    embeddings: Embeddings,
     verify: bool = True,
     answered: Callable[[int, int, Outcome], None] | None = None,
 ) -> list[Outcome]:
     """Runs the plan's turns until one has an answer; outcomes come in plan order, whatever order they arrived in.
 
     ``answered`` is told of each outcome as it comes: how many are there, of how many, and the outcome. A required
-    engine that fails ends the call: the others are cancelled and awaited for at most the reserve.
+    engine that fails ends the call: the others are cancelled and awaited for at most the reserve, and only the
+    outcomes known by then are returned.
     """
     outcomes: list[Outcome] = []
-    for turn in plan.turns:
-        outcomes += await _Turn(turn, plan, snapshot, call, deadline, route, verify, answered).run()
-        if any(isinstance(outcome, Reply) for outcome in outcomes):
+    for legs in plan.turns:
+        turn = _Turn(legs, plan, snapshot, call, deadline, route, embeddings, verify, answered)
+        outcomes += await turn.run()
+        if turn.over or any(isinstance(outcome, Reply) for outcome in outcomes):
             break
     return outcomes
 
@@ -74,83 +60,81 @@ class _Turn:
     call: ClientCall
     deadline: Deadline
     route: Route
+    shared: Embeddings
     verify: bool
     answered: Callable[[int, int, Outcome], None] | None
+    over: bool = False
+    """True once a required engine has failed."""
     fractions: dict[str, float] = field(default_factory=dict)
 
     async def run(self) -> list[Outcome]:
-        embeddings = self._embeddings()
-        tasks = {asyncio.create_task(self._leg(leg, embeddings), name=f"leg {leg.id}"): leg for leg in self.legs}
+        vectors = QueryVectors(self.legs, self.plan.query, self.snapshot, self.shared, self.route, self.deadline)
+        tasks = {asyncio.create_task(self._leg(leg, vectors), name=f"leg {leg.id}"): leg for leg in self.legs}
+        ends = {task: self._end_of(leg) for task, leg in tasks.items()}
         outcomes: dict[str, Outcome] = {}
-        pending: set[asyncio.Task[Outcome]] = set(tasks)
+        pending: Collection[asyncio.Task[Outcome]] = tasks
         try:
-            while pending:
+            while pending and not self.over:
                 # Legs end themselves in time; the wait is bounded for the one that swallows its cancellation.
-                done, pending = await asyncio.wait(
-                    pending,
-                    timeout=self.deadline.remaining() + self.deadline.reserve / 2,
-                    return_when="FIRST_COMPLETED",
-                )
-                for task in done:
-                    outcome = task.result()
-                    outcomes[tasks[task].id] = outcome
-                    if self.answered is not None:
-                        self.answered(len(outcomes), len(self.legs), outcome)
-                    if isinstance(outcome, Failure) and tasks[task].view.member.settings.required:
-                        return self._in_order(outcomes, "not awaited: a required engine failed")
+                left = max(ends[task] for task in pending) - asyncio.get_running_loop().time()
+                done, pending = await asyncio.wait(pending, timeout=max(0.0, left), return_when="FIRST_COMPLETED")
                 if not done:
                     break
+                for task in (task for task in tasks if task in done):
+                    outcomes[tasks[task].id] = self._known(tasks[task], task.result(), len(outcomes) + 1)
         finally:
-            await self._end({*pending, *embeddings.values()})
-        return self._in_order(outcomes, "no answer before the deadline")
+            await self._end({*pending, *vectors.tasks})
+        if not self.over:
+            for task in pending:
+                outcomes[tasks[task].id] = self._stuck(tasks[task])
+        return [outcomes[leg.id] for leg in self.legs if leg.id in outcomes]
 
-    def _in_order(self, outcomes: Mapping[str, Outcome], missing: str) -> list[Outcome]:
-        return [
-            outcomes.get(leg.id)
-            or Failure(leg.id, Timeout(missing), timed_out=True, client_deadline=self.deadline.client)
-            for leg in self.legs
-        ]
+    def _known(self, leg: Leg, outcome: Outcome, count: int) -> Outcome:
+        if isinstance(outcome, Failure) and leg.view.member.settings.required:
+            self.over = True
+        self.fractions[leg.id] = 1.0  # others' progress is told on top of it
+        if self.answered is not None:
+            self.answered(count, len(self.legs), outcome)
+        return outcome
 
-    async def _end(self, tasks: set[asyncio.Task[Outcome] | _Embedding]) -> None:
+    def _stuck(self, leg: Leg) -> Failure:
+        cut = self.deadline.cuts(leg.view.member.settings.timeout)
+        return Failure(leg.id, Timeout("no answer in time"), True, cut and self.deadline.client)
+
+    def _end_of(self, leg: Leg) -> float:
+        """When a leg that does as it is told has ended, in the event loop's time."""
+        budget = min(leg.view.member.settings.timeout, self.deadline.remaining())
+        return asyncio.get_running_loop().time() + budget + self.deadline.reserve / 2
+
+    async def _end(self, tasks: set[asyncio.Task[Any]]) -> None:
+        """Cancels what still runs and waits for it: at most the reserve, and not beyond the deadline."""
         running = {task for task in tasks if not task.done()}
         for task in running:
             task.cancel()
         if running:
-            _, stubborn = await asyncio.wait(running, timeout=max(self.deadline.reserve, 0.01))
+            left = (self.deadline.at - asyncio.get_running_loop().time()) / 2
+            _, stubborn = await asyncio.wait(running, timeout=max(0.005, min(self.deadline.reserve, left)))
             for task in stubborn:
                 logger.warning("%s ignores its cancellation and is left to itself", task.get_name())
 
-    def _embeddings(self) -> dict[str, _Embedding]:
-        """One embedding for each distinct embedder; text legs never wait for it."""
-        needs = dict.fromkeys(leg.need.embedder for leg in self.legs if leg.need is not None)
-        return {id: asyncio.create_task(self._embed(id), name=f"embed {id}") for id in needs}
-
-    async def _embed(self, id: str) -> EmbedReply | Failure:
-        view = self.snapshot.view(id)
-        member = view.member if view is not None else None
-        if member is None:
-            return Failure(id, BackendUnavailable("it is not there"))
-        query = EmbedQuery(inputs=(self.plan.query,))
-
-        async def embed(engine: Engine, call: Call) -> EmbedReply:
-            return await engine.embed(query, call)
-
-        return await run(member, embed, EngineCall(self.route), self.deadline)
-
-    async def _leg(self, leg: Leg, embeddings: Mapping[str, _Embedding]) -> Outcome:
+    async def _leg(self, leg: Leg, vectors: QueryVectors) -> Outcome:
         reply = Reply(leg)
-        member = leg.view.member
+        ready = Vectors()
+
+        async def prepare() -> None:
+            nonlocal ready
+            ready = await vectors.of(leg)
 
         async def retrieve(engine: Engine, call: Call) -> Reply:
-            await _pages(leg, await _with_vector(leg, embeddings), engine, call, reply, verify=self.verify)
+            await read(leg, ready.dense, ready.sparse, engine, call, reply, verify=self.verify)
             return reply
 
         call = EngineCall(
             self.route, progress=lambda fraction, stage: self._progress(leg, fraction, stage), log=self._log
         )
-        outcome = await run(member, retrieve, call, self.deadline)
+        outcome = await run(leg.view.member, retrieve, call, self.deadline, prepare=prepare)
         if isinstance(outcome, Failure) and outcome.timed_out and reply.pages:
-            reply.losses.append(Loss(kind="partial", message="time ran out before all of it was read", engine=leg.id))
+            reply.tell("partial", "time ran out before all of it was read")
             return reply
         return outcome
 
@@ -159,77 +143,7 @@ class _Turn:
             return
         self.fractions[leg.id] = max(fraction, self.fractions.get(leg.id, 0.0))
         share = sum(self.fractions.values()) / len(self.legs)
-        self.call.progress(0.8 * share, "recall", f"{leg.id}: {stage}" if stage else leg.id)
+        self.call.progress(0.8 * share, "recall", f"{leg.id}: {said(stage)}" if stage else leg.id)
 
     def _log(self, level: str, message: str, data: Mapping[str, object] | None) -> None:
-        self.call.log(level, message, data)
-
-
-async def _with_vector(leg: Leg, embeddings: Mapping[str, _Embedding]) -> Leg:
-    if leg.need is None:
-        return leg
-    # Shielded: this leg running out of time must not take the vector from the others.
-    reply = await asyncio.shield(embeddings[leg.need.embedder])
-    if isinstance(reply, Failure):
-        raise BackendUnavailable(
-            f"its embedder {reply.engine} failed: {reply.error.message}", retryable=reply.error.retryable
-        )
-    return dataclass_replace(leg, query=replace(leg.query, vector=reply.vectors[0]))
-
-
-async def _pages(leg: Leg, ready: Leg, engine: Engine, call: Call, reply: Reply, *, verify: bool) -> None:
-    """Asks for the window, and for more while a residual filter leaves it unfilled."""
-    accept = _acceptance(leg, verify=verify, complete=engine.meta_complete, reply=reply)
-    k = leg.depth
-    for attempt in range(_REFILLS + 1):
-        answer = await engine.retrieve(replace(ready.query, k=k), call)
-        hits = list(answer.hits[:k])
-        if len(answer.hits) > k and attempt == 0:
-            reply.losses.append(
-                Loss(kind="dropped", message=f"it gave more than the {k} hits asked for", engine=leg.id)
-            )
-        reply.losses += [Loss(kind="note", message=note, engine=leg.id) for note in answer.notes]
-        reply.hits = [hit for hit in hits if accept(hit)] if accept is not None else hits
-        reply.scanned = len(hits)
-        reply.pages += 1
-        exhausted = answer.exhausted or len(hits) < k
-        if leg.pushdown.residual is None or len(reply.hits) >= leg.depth or exhausted or k >= leg.most:
-            break
-        k = min(k * 2, leg.most)
-    short = leg.pushdown.residual is not None and len(reply.hits) < leg.depth and not exhausted
-    if short:
-        told = f"the filter was applied here: scanned {reply.scanned}, kept {len(reply.hits)}, may be incomplete"
-        reply.losses.append(Loss(kind="scanned", message=told, engine=leg.id))
-    _apply_min_score(leg, reply)
-
-
-def _apply_min_score(leg: Leg, reply: Reply) -> None:
-    floor = leg.view.member.settings.min_score
-    if floor is not None:
-        reply.hits = [hit for hit in reply.hits if hit.score is None or hit.score >= floor]
-
-
-def _acceptance(leg: Leg, *, verify: bool, complete: bool, reply: Reply) -> Callable[[Hit], bool] | None:
-    """The check of one hit: the residual must hold; of the rest only a definite contradiction counts."""
-    if leg.filter is None:
-        return None
-    residual = judged(leg.pushdown.residual, complete) if leg.pushdown.residual is not None else None
-    whole = judged(leg.filter, complete) if verify else None
-    told = False
-
-    def accept(hit: Hit) -> bool:
-        nonlocal told
-        meta = meta_of(hit)
-        if residual is not None and residual(meta) is not True:
-            return False
-        if whole is not None and whole(meta) is False:
-            if not told:
-                told = True
-                logger.error("engine %s returned a hit that the filter excludes; it was dropped", leg.id)
-                reply.losses.append(
-                    Loss(kind="dropped", message="hits that the filter excludes were dropped", engine=leg.id)
-                )
-            return False
-        return True
-
-    return accept
+        self.call.log(level, said(message), data)

@@ -5,7 +5,6 @@ Everything here comes from a client and is clamped, never trusted.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,7 +35,7 @@ def route_of(meta: Mapping[str, Any], *, identity: str, limit: int) -> Route:
 def visited(meta: Mapping[str, Any], identity: str) -> bool:
     """True if the request has passed this gateway before."""
     federation = meta.get("federation")
-    return isinstance(federation, Mapping) and identity in _path(federation)
+    return isinstance(federation, Mapping) and identity[:_NAME_LENGTH] in _path(federation)
 
 
 def _path(given: Mapping[str, Any]) -> tuple[str, ...]:
@@ -53,9 +52,9 @@ def deadline_of(meta: Mapping[str, Any], limit: float) -> tuple[float, bool]:
     Anything that is no number is ignored. Raises :class:`~gateway.errors.Timeout` if no time is left at all.
     """
     given = meta.get("deadlineMs")
-    if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given):
+    if isinstance(given, bool) or not isinstance(given, int | float) or given != given:  # NaN
         return limit, False
     if given <= 0:
         raise Timeout("the deadline had passed when the request arrived")
-    seconds = min(given / 1000, 1e9)
-    return (seconds, True) if seconds <= limit else (limit, False)
+    # Compared before it is divided: an integer of JSON may be too large to be a float.
+    return (given / 1000, True) if given <= limit * 1000 else (limit, False)

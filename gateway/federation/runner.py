@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from gateway.errors import BackendUnavailable, Busy, Code, InternalError, RcpError, Timeout, UpstreamError
+from gateway.errors import BackendUnavailable, Code, InternalError, RcpError, Timeout, UpstreamError
 from gateway.federation.fleet import Member
 from gateway.federation.loss import Failure
 from gateway.spi.call import Call, Route
@@ -19,25 +19,38 @@ __all__ = ["Deadline", "EngineCall", "run"]
 logger = logging.getLogger("gateway.leg")
 
 T = TypeVar("T")
-_RETRIED_ONCE = (Code.INTERNAL_ERROR,)
+# Retries after -32603, over all engines of one call: a fault that many have at once is not mended by asking again.
+_CALL_RETRIES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When a call must be answered, in the event loop's time. ``client`` is true if it was the client who set it."""
+    """When a call must be answered, in the event loop's time. ``client`` is true if it was the client who set it.
+
+    ``usual`` is how many seconds engines have in a call whose client sets none. One object serves a whole call, so that
+    ``retries``, those after an engine's internal error, are shared by all that it asks.
+    """
 
     at: float
     client: bool
     reserve: float
+    usual: float
+    retries: list[None]
 
     @classmethod
-    def after(cls, seconds: float, *, client: bool, reserve: float) -> Deadline:
+    def after(cls, seconds: float, *, client: bool, reserve: float, limit: float | None = None) -> Deadline:
         # A reserve that eats most of a short deadline would leave the engines nothing.
-        return cls(asyncio.get_running_loop().time() + seconds, client, min(reserve, seconds / 4))
+        reserve = min(reserve, seconds / 4)
+        usual = (seconds if limit is None else limit) - reserve
+        return cls(asyncio.get_running_loop().time() + seconds, client, reserve, usual, [None] * _CALL_RETRIES)
 
     def remaining(self) -> float:
         """Seconds left for engines: the reserve is kept for fusing and answering."""
         return max(0.0, self.at - self.reserve - asyncio.get_running_loop().time())
+
+    def cuts(self, timeout: float) -> bool:
+        """True if what is left is less than an engine with this timeout usually has: being late says little of it."""
+        return self.remaining() < min(timeout, 0.9 * self.usual)
 
 
 def _ignore(fraction: float, stage: str) -> None:
@@ -84,58 +97,67 @@ async def run(
     call: EngineCall,
     deadline: Deadline,
     *,
+    prepare: Callable[[], Awaitable[None]] | None = None,
     retry: bool = True,
     whole: bool = False,
 ) -> T | Failure:
     """Runs one engine's part within ``min(engine timeout, what the call has left)``, or the ``whole`` of the latter.
 
-    The time covers the queue, an embedding it waits for, connecting, retries and the body. Every error comes back as a
-    :class:`Failure`; only cancellation passes through, and reaches the engine.
+    The time covers what ``prepare`` waits for (an embedding), the queue, connecting, retries and the body. Every error
+    comes back as a :class:`Failure`; only cancellation from outside passes through, and reaches the engine. Nothing
+    that happens before the engine is asked counts for or against it.
     """
     settings = member.settings
     left = deadline.remaining()
     budget = left if whole else min(settings.timeout, left)
-    full = settings.timeout <= left
+    cut = deadline.cuts(settings.timeout)
     call.limit(budget)
+    task = asyncio.current_task()
+    cancelled = task.cancelling() if task is not None else 0
     scope: asyncio.Timeout | None = None
-    probe = False
-    entered = False
+    asked = probe = False
     try:
         async with asyncio.timeout(budget) as scope:
+            if prepare is not None:
+                await prepare()
             async with member.limiter.slot():
                 probe = member.breaker.enter()
-                entered = True
-                result = await _attempts(member, operation, call, settings.attempts if retry else 1)
+                asked = True
+                result = await _attempts(member, operation, call, deadline, settings.attempts if retry else 1)
         member.breaker.succeeded(probe=probe)
         return result
     except TimeoutError as error:
-        ours = scope is not None and scope.expired()
-        if entered:
+        if asked:
             # A deadline that the client cut short says nothing about the engine.
-            judge = member.breaker.failed if full or not ours else member.breaker.neutral
-            judge(probe=probe)
-        if not ours:
+            (member.breaker.neutral if cut else member.breaker.failed)(probe=probe)
+        if scope is None or not scope.expired():
             logger.warning("engine %s raised TimeoutError", settings.id, exc_info=error)
-        return Failure(settings.id, Timeout(f"no answer within {budget:.3g} s"), True, not full and deadline.client)
+        told = f"no answer within {budget:.3g} s" if asked else f"it could not be asked within {budget:.3g} s"
+        return Failure(settings.id, Timeout(told), True, cut and deadline.client)
     except RcpError as error:
-        if entered:
-            _judge(member, error, probe=probe)
-        return Failure(settings.id, error, isinstance(error, Timeout))
-    except asyncio.CancelledError:
-        if entered:
-            member.breaker.neutral(probe=probe)
-        raise
+        late = error.code == Code.TIMEOUT
+        if asked:
+            _judge(member, error, cut=cut, probe=probe)
+        return Failure(settings.id, error, late, late and cut and deadline.client)
+    except asyncio.CancelledError as error:
+        outside = task is None or task.cancelling() > cancelled
+        if asked:
+            (member.breaker.neutral if outside else member.breaker.failed)(probe=probe)
+        if outside:
+            raise
+        logger.error("engine %s was cancelled from within", settings.id, exc_info=error)
+        return Failure(settings.id, BackendUnavailable("it broke off"))
     except Exception as error:  # one of the five boundaries: an adapter may fail in any way
-        if entered:
+        if asked:
             member.breaker.failed(probe=probe)
         logger.error("engine %s failed unexpectedly", settings.id, exc_info=error)
         return Failure(settings.id, InternalError("the engine failed unexpectedly"))
 
 
-def _judge(member: Member, error: RcpError, *, probe: bool) -> None:
-    if isinstance(error, Busy) and not isinstance(error, Timeout):
+def _judge(member: Member, error: RcpError, *, cut: bool, probe: bool) -> None:
+    if error.code in (Code.RATE_LIMITED, Code.CANCELLED) or (error.code == Code.TIMEOUT and cut):
         member.breaker.neutral(probe=probe)
-    elif isinstance(error, UpstreamError | Timeout) and error.retryable:
+    elif error.code in (Code.TIMEOUT, Code.INTERNAL_ERROR) or (isinstance(error, UpstreamError) and error.retryable):
         member.breaker.failed(probe=probe)
     else:
         # It refused, so it is alive.
@@ -143,24 +165,39 @@ def _judge(member: Member, error: RcpError, *, probe: bool) -> None:
 
 
 async def _attempts(
-    member: Member, operation: Callable[[Engine, Call], Awaitable[T]], call: EngineCall, attempts: int
+    member: Member,
+    operation: Callable[[Engine, Call], Awaitable[T]],
+    call: EngineCall,
+    deadline: Deadline,
+    attempts: int,
 ) -> T:
     """Tries again only what may succeed later (RCP section 12.2), and never sooner than the engine asked."""
     delay = member.settings.backoff
+    faulty = False
     for attempt in range(1, attempts + 1):
         if member.engine is None:
             raise member.fault or BackendUnavailable("it is not open")
         try:
             return await operation(member.engine, call)
         except RcpError as error:
-            again = error.retryable or (error.code in _RETRIED_ONCE and attempt == 1)
-            if isinstance(error, Timeout) or not again or attempt == attempts:
+            if attempt == attempts or not _again(error, faulty=faulty, deadline=deadline):
                 raise
+            faulty = faulty or error.code == Code.INTERNAL_ERROR
             asked = error.data.get("retryAfterMs")
             jittered = delay * member.jitter()
-            wait = max(jittered, asked / 1000) if isinstance(asked, int | float) else jittered
+            # Loops round their timers to milliseconds, and never sooner means never.
+            wait = max(jittered, asked / 1000 + 0.002) if isinstance(asked, int | float) else jittered
             if wait >= call.remaining():
                 raise
             await asyncio.sleep(wait)
             delay *= 2
     raise AssertionError("attempts is at least 1")
+
+
+def _again(error: RcpError, *, faulty: bool, deadline: Deadline) -> bool:
+    if error.code == Code.INTERNAL_ERROR:
+        if faulty or not deadline.retries:
+            return False
+        deadline.retries.pop()
+        return True
+    return error.retryable and error.code != Code.TIMEOUT

@@ -14,13 +14,19 @@ _FIELD = "_meta.x-gateway.engines"
 
 
 class Selection:
-    """``chosen`` are the engines the call is for, ``left_out`` the others that retrieve; ``priority`` asks in turns."""
+    """``chosen`` are the engines the call is for, ``left_out`` the others that retrieve; ``priority`` asks in turns.
 
-    __slots__ = ("chosen", "left_out", "priority")
+    ``unfit`` are engines that the call names and that do not retrieve.
+    """
 
-    def __init__(self, chosen: Sequence[View], left_out: Sequence[View], *, priority: bool) -> None:
+    __slots__ = ("chosen", "left_out", "priority", "unfit")
+
+    def __init__(
+        self, chosen: Sequence[View], left_out: Sequence[View], unfit: Sequence[View] = (), *, priority: bool
+    ) -> None:
         self.chosen = tuple(chosen)
         self.left_out = tuple(left_out)
+        self.unfit = tuple(unfit)
         self.priority = priority
 
 
@@ -32,7 +38,8 @@ def select(snapshot: Snapshot, meta: Mapping[str, Any], *, default: str) -> Sele
     retrieving = [view for view in snapshot.views if view.capabilities.retrieve is not None]
     own = meta.get("x-gateway")
     given = own if isinstance(own, Mapping) else {}
-    method = given.get("select", default)
+    method = given.get("select")
+    method = default if method is None else method
     if method not in ("all", "priority"):
         raise invalid_params("select is 'all' or 'priority'", field="_meta.x-gateway.select")
     engines = given.get("engines")
@@ -47,8 +54,12 @@ def select(snapshot: Snapshot, meta: Mapping[str, Any], *, default: str) -> Sele
         if id not in known:
             raise invalid_params("there is no such engine", field=_FIELD)
     named = set(engines)
-    chosen = [view for view in retrieving if view.id in named]
-    return Selection(chosen, [view for view in retrieving if view.id not in named], priority=method == "priority")
+    return Selection(
+        [view for view in retrieving if view.id in named],
+        [view for view in retrieving if view.id not in named],
+        [view for view in snapshot.views if view.id in named and view not in retrieving],
+        priority=method == "priority",
+    )
 
 
 def by_priority(views: Sequence[View]) -> list[list[View]]:

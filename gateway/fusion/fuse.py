@@ -13,8 +13,8 @@ from collections.abc import Hashable, Iterable, Sequence
 import msgspec
 
 from gateway.fusion.identity import Identity, document_keys, qualify, read_identity, trust_splits
-from gateway.fusion.merge import trust_level
-from gateway.fusion.ranking import TRUST_LEVELS, Copy, Fused, Note, Ranking, Scale, twelve_digits
+from gateway.fusion.merge import configured_level, trust_level
+from gateway.fusion.ranking import Copy, Fused, Note, Ranking, Scale, twelve_digits
 from gateway.fusion.strategies import RRF_K, Rrf, Strategy, usable_confidence
 from gateway.fusion.texts import strangers
 from gateway.fusion.weights import usable
@@ -178,7 +178,7 @@ class _Table:
         """
         by_level: dict[int, list[tuple[list[int], list[Copy]]]] = {}
         for key, positions in self._documents.items():
-            level = max(_configured_level(self._owner(position)) for position in positions)
+            level = max(configured_level(self._owner(position).trust) for position in positions)
             by_level.setdefault(level, []).append((positions, self._repeats.get(key, [])))
         taken: dict[str, Row] = {}
         barred: set[str] = set()
@@ -342,7 +342,3 @@ def _scale(rankings: Sequence[Ranking], max_weight: float | None, total_weight: 
         max(weights) if max_weight is None else max_weight,
         math.fsum(weights) if total_weight is None else total_weight,
     )
-
-
-def _configured_level(ranking: Ranking) -> int:
-    return TRUST_LEVELS.index(ranking.trust) if ranking.trust in TRUST_LEVELS else 0

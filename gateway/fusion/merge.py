@@ -11,7 +11,7 @@ from typing import Any
 from gateway.fusion.ranking import TRUST_LEVELS, Fused
 from gateway.model import Hit, member, meta_of
 
-__all__ = ["PROVENANCE", "UPSTREAM", "merged_hit", "merged_meta", "merged_trust", "trust_level"]
+__all__ = ["PROVENANCE", "UPSTREAM", "configured_level", "merged_hit", "merged_meta", "merged_trust", "trust_level"]
 
 Meta = dict[str, Any]
 
@@ -25,6 +25,10 @@ CITATIONS = "citations"
 """Under identity by URI or content: the citation of every document that was joined, best rank first."""
 
 
+_RESERVED = frozenset({*PROVENANCE, UPSTREAM})
+_RESERVED_TOO = _RESERVED | {CITATIONS}
+
+
 def merged_meta(fused: Fused, keep: Callable[[Meta], bool] | None = None) -> Meta:
     """Metadata of all copies, where the best rank (then the plan's order) wins a conflict, and provenance.
 
@@ -32,13 +36,16 @@ def merged_meta(fused: Fused, keep: Callable[[Meta], bool] | None = None) -> Met
     """
     best = fused.copies[0]
     citations = _citations(fused)
-    reserved = (*PROVENANCE, UPSTREAM, CITATIONS) if citations else (*PROVENANCE, UPSTREAM)
+    reserved = _RESERVED_TOO if citations else _RESERVED
     meta = _own(best.hit, reserved)
     if len(fused.copies) > 1:
-        alone = meta
-        meta = {}
-        for copy in reversed(fused.copies):
-            meta.update(_own(copy.hit, reserved))
+        alone, meta = meta, {}
+        encoded = best.hit.members.get("meta")
+        for copy in reversed(fused.copies[1:]):
+            # The same document in two engines usually has the same metadata, as can be seen while it is encoded.
+            if copy.hit.members.get("meta") != encoded:
+                meta.update(_own(copy.hit, reserved))
+        meta.update(alone)
         if keep is not None and not keep(meta):
             meta = alone
     if citations:
@@ -55,6 +62,8 @@ def merged_meta(fused: Fused, keep: Callable[[Meta], bool] | None = None) -> Met
 
 def merged_trust(fused: Fused) -> dict[str, Any]:
     """The lowest level and score, any suspicion of injection, and the body copy's word on being sanitised."""
+    if not [copy for copy in fused.copies if "trust" in copy.hit.members]:
+        return {"level": TRUST_LEVELS[min([configured_level(copy.trust) for copy in fused.copies])]}
     stated = [_trust(copy.hit) for copy in fused.copies]
     trust: dict[str, Any] = {
         "level": TRUST_LEVELS[min(trust_level(copy.hit, copy.trust) for copy in fused.copies)],
@@ -76,7 +85,7 @@ def merged_hit(fused: Fused, keep: Callable[[Meta], bool] | None = None) -> Hit:
 
     ``scores``, the raw parts of ``meta.engineScore``, are those of the best-ranked copy that has some.
     """
-    members = dict(fused.copies[fused.body].hit.members)
+    members = dict(fused.copies[fused.body].hit.members.items())
     if len(fused.copies) > 1:
         members.pop("scores", None)
         scored = next((copy.hit for copy in fused.copies if "scores" in copy.hit.members), None)
@@ -87,12 +96,17 @@ def merged_hit(fused: Fused, keep: Callable[[Meta], bool] | None = None) -> Hit:
     return Hit(fused.id, fused.score, fused.confidence, members)
 
 
+def configured_level(trust: str) -> int:
+    """The index of an engine's configured level; an unknown one is the lowest."""
+    return TRUST_LEVELS.index(trust) if trust in TRUST_LEVELS else 0
+
+
 def trust_level(hit: Hit, configured: str) -> int:
     """The hit's level, as an index of ``TRUST_LEVELS``: the upstream's word, capped by its engine's configured level.
 
     An absent or unknown word is the configured level; an unknown configured level is the lowest.
     """
-    cap = TRUST_LEVELS.index(configured) if configured in TRUST_LEVELS else 0
+    cap = configured_level(configured)
     level = _trust(hit).get("level")
     return min(cap, TRUST_LEVELS.index(level)) if isinstance(level, str) and level in TRUST_LEVELS else cap
 
@@ -104,10 +118,10 @@ def _trust(hit: Hit) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _own(hit: Hit, reserved: tuple[str, ...]) -> Meta:
+def _own(hit: Hit, reserved: frozenset[str]) -> Meta:
     meta = meta_of(hit)
-    moved = {key: meta.pop(key) for key in reserved if key in meta}
-    if moved:
+    if not reserved.isdisjoint(meta):
+        moved = {key: meta.pop(key) for key in list(meta) if key in reserved}
         meta[UPSTREAM] = moved
     return meta
 

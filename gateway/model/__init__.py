@@ -21,7 +21,7 @@ from gateway.model.capability import (
     read_capabilities,
 )
 from gateway.model.content import Content, Query, text_of
-from gateway.model.hit import Hit, hit, member, meta_of, text_of_hit, with_meta
+from gateway.model.hit import Hit, decoded, hit, member, meta_of, text_of_hit, with_meta
 from gateway.model.message import (
     CatalogEntry,
     CatalogResult,
@@ -43,6 +43,9 @@ from gateway.model.message import (
     RerankResult,
     RetrieveRequest,
     RetrieveResult,
+    SparseEmbedResult,
+    TransformRequest,
+    TransformResult,
     Usage,
 )
 
@@ -85,9 +88,13 @@ __all__ = [
     "RetrieveResult",
     "SessionCapability",
     "SparseEmbedCapability",
+    "SparseEmbedResult",
     "TransformCapability",
+    "TransformRequest",
+    "TransformResult",
     "Usage",
     "capabilities_to_wire",
+    "decoded",
     "hit",
     "member",
     "meta_of",

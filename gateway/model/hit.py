@@ -14,10 +14,10 @@ import msgspec
 
 from gateway import _json
 
-__all__ = ["Hit", "hit", "member", "meta_of", "text_of_hit", "with_meta"]
+__all__ = ["Hit", "decoded", "hit", "member", "meta_of", "text_of_hit", "with_meta"]
 
 
-class Hit(msgspec.Struct, frozen=True):
+class Hit(msgspec.Struct, frozen=True, gc=False):
     """``members`` holds every member but id, score and confidence by its wire name, encoded or plain.
 
     ``score`` is the engine's own number, always higher-is-better (RCP section 4.6); ``None`` if it gave none that can
@@ -59,10 +59,13 @@ def hit(
 def member(hit: Hit, name: str) -> Any:
     """The member as plain values, ``None`` if absent, null or not readable."""
     value = hit.members.get(name)
-    if not isinstance(value, msgspec.Raw):
-        return value
+    return decoded(value) if isinstance(value, msgspec.Raw) else value
+
+
+def decoded(raw: msgspec.Raw) -> Any:
+    """An encoded member as plain values, ``None`` if it is not readable."""
     try:
-        return _json.decode(value, Any)
+        return _json.decode(raw, Any)
     except (ValueError, RecursionError):
         return None
 
@@ -75,7 +78,10 @@ def text_of_hit(hit: Hit) -> str | None:
 
 def meta_of(hit: Hit) -> dict[str, Any]:
     """The hit's metadata, empty if it carries none."""
-    value = member(hit, "meta")
+    value = hit.members.get("meta")
+    if isinstance(value, msgspec.Raw):
+        value = decoded(value)
+        return value if isinstance(value, dict) else {}
     return dict(value) if isinstance(value, Mapping) else {}
 
 

@@ -27,7 +27,8 @@ class Notifier:
     """What one call sends its client before the answer.
 
     Never waits. Progress is coalesced: of several reports within one turn of the event loop one frame is made, with the
-    furthest fraction and the latest words. Fractions never fall. After :meth:`close` nothing more is sent.
+    furthest fraction and the latest words; but a report with hits is a frame of its own, and none of them is lost.
+    Fractions never fall. After :meth:`close` nothing more is sent.
     """
 
     def __init__(
@@ -55,10 +56,13 @@ class Notifier:
     def progress(self, fraction: float, stage: str, message: str | None, hits: Sequence[bytes] | None) -> None:
         if self._emit is None or self._token is None:
             return
+        if self._pending is not None and self._hits is not None:
+            self._pending.cancel()
+            self._flush()
         if math.isfinite(fraction):
             self._fraction = max(self._fraction, min(1.0, float(fraction)))
         self._stage, self._message = stage, message
-        self._hits = self._hits if hits is None else hits
+        self._hits = hits
         if self._pending is None:
             self._pending = asyncio.get_running_loop().call_soon(self._flush)
 
@@ -75,7 +79,7 @@ class Notifier:
                 params["data"] = {"detail": "not representable"}
         if self._token is not None:
             params["_meta"] = {"progressToken": _json.Raw(self._token)}
-        self._send("notifications/log", _json.encode(params))
+        self._send("notifications/log", _json.encode(params), counted=True)
 
     def close(self) -> None:
         """Sends what is pending; nothing after it."""
@@ -93,14 +97,15 @@ class Notifier:
             params["stage"] = _json.mend(self._stage)
         if self._message is not None:
             params["message"] = _json.mend(self._message)
-        if self._hits is not None:
-            params["partial"] = {"hits": [_json.Raw(hit) for hit in self._hits]}
-        self._hits = None
-        self._send("notifications/progress", _json.encode(params))
+        hits, self._hits = self._hits, None
+        if hits is not None:
+            params["partial"] = {"hits": [_json.Raw(hit) for hit in hits]}
+        self._send("notifications/progress", _json.encode(params), counted=hits is None)
 
-    def _send(self, method: str, params: bytes) -> None:
-        if self._emit is not None and self._left > 0:
-            self._left -= 1
+    def _send(self, method: str, params: bytes, *, counted: bool) -> None:
+        """Sends what is within the limit. Frames with hits, one for each engine, do not count against it."""
+        if self._emit is not None and (self._left > 0 or not counted):
+            self._left -= counted
             self._emit(envelope.notification(method, params))
 
 

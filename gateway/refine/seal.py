@@ -8,11 +8,11 @@ came: they may hold line breaks, bad UTF-8 or numbers no parser takes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-from gateway._json import Raw, encode, finite, mend
-from gateway.model import Hit, member
+from gateway._json import Raw, encode, encode_sound, mend
+from gateway.model import Hit, decoded
 
 __all__ = ["seal"]
 
@@ -21,58 +21,88 @@ _UNITS = frozenset(
     {"chunk", "passage", "document", "node", "triplet", "path", "subgraph", "community", "tree-node", "page"}
 )
 _CONTENT_TYPES = frozenset({"text", "image", "audio", "blob"})
+_LEFT_OUT = {(True, True): (), (True, False): ("vector",), (False, True): ("text",), (False, False): ("text", "vector")}
 _BAD = object()
+_DEPTH = 64
+"""How deep a member may nest; readers of JSON have limits of their own, and ours must not end an answer."""
+
+Check = Callable[[Any], Any]
 
 
 def seal(hit: Hit, score: float, *, include_text: bool, include_vectors: bool) -> Raw:
     """The hit as final JSON with this score; ``text`` and ``vector`` only where they are wanted."""
+    left_out = _LEFT_OUT[include_text, include_vectors]
+    # Nearly every hit is sound, which encoding it tells; only what is not is looked through value by value.
+    encoded = encode_sound(_checked(hit, score, left_out, _SHALLOW))
+    return Raw(encode(_checked(hit, score, left_out, _CHECKS)) if encoded is None else encoded)
+
+
+def _checked(hit: Hit, score: float, left_out: Container[str], checks: Mapping[str, Check]) -> dict[str, Any]:
     sealed: dict[str, Any] = {"id": mend(hit.id), "score": score}
     if hit.confidence is not None and 0 <= hit.confidence <= 1:
         sealed["confidence"] = hit.confidence
-    for name in hit.members:
-        if (name == "text" and not include_text) or (name == "vector" and not include_vectors) or name in sealed:
+    for name, value in hit.members.items():
+        if name in left_out or name in sealed:
             continue
-        value = member(hit, name)
+        if isinstance(value, Raw):
+            value = decoded(value)
         if value is None:
             continue
-        checked = _CHECKS.get(name, _anything)(value)
+        checked = checks.get(name, _anything)(value)
         if checked is not _BAD:
             sealed[mend(name)] = checked
-    return Raw(encode(sealed))
+    return sealed
 
 
 def _anything(value: Any) -> Any:
     """A member the schema does not know: any sound JSON."""
-    return _sound(value) if finite(value) else _BAD
+    try:
+        return _sound(value, _DEPTH)
+    except ValueError:
+        return _BAD
 
 
-def _sound(value: Any) -> Any:
+def _sound(value: Any, depth: int) -> Any:
+    """The value as plain JSON. Raises ``ValueError`` for a number that is none, and for what nests too deep."""
     match value:
-        case str():
-            return mend(value)
-        case list() | tuple():
-            return [_sound(item) for item in value]
-        case Mapping():
-            return {mend(str(key)): _sound(item) for key, item in value.items()}
-        case None | bool() | int() | float():
+        case None | bool():
             return value
+        case str():
+            return mend(str(value))
+        case int():
+            return int(value)
+        case float() if math.isfinite(value):
+            return float(value)
+        case float():
+            raise ValueError("not a finite number")
+        case list() | tuple() | Mapping() if depth == 0:
+            raise ValueError("too deep")
+        case list() | tuple():
+            return [_sound(item, depth - 1) for item in value]
+        case Mapping():
+            return {mend(str(key)): _sound(item, depth - 1) for key, item in value.items()}
         case _:
             # An adapter put something into its metadata that JSON does not have; dates and ids read well as text.
-            return str(value)
+            return mend(str(value))
+
+
+def _shallow_meta(value: Any) -> Any:
+    return value if type(value) is dict else _meta(value)
 
 
 def _meta(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return _BAD
-    return {mend(str(key)): _sound(item) for key, item in value.items() if finite(item)}
+    kept = {mend(str(key)): _anything(item) for key, item in value.items()}
+    return {key: item for key, item in kept.items() if item is not _BAD}
 
 
 def _text(value: Any) -> Any:
-    return mend(value) if isinstance(value, str) else _BAD
+    return mend(str(value)) if isinstance(value, str) else _BAD
 
 
 def _one_of(allowed: frozenset[str]) -> Callable[[Any], Any]:
-    return lambda value: value if isinstance(value, str) and value in allowed else _BAD
+    return lambda value: str(value) if isinstance(value, str) and value in allowed else _BAD
 
 
 def _count(value: Any) -> Any:
@@ -91,13 +121,13 @@ def _number(value: Any) -> bool:
 
 
 def _vector(value: Any) -> Any:
-    return list(value) if isinstance(value, list | tuple) and all(map(_number, value)) else _BAD
+    return list(map(float, value)) if isinstance(value, list | tuple) and all(map(_number, value)) else _BAD
 
 
 def _scores(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return _BAD
-    return {mend(str(name)): number for name, number in value.items() if _number(number)} or _BAD
+    return {mend(str(name)): float(number) for name, number in value.items() if _number(number)} or _BAD
 
 
 def _shape(texts: frozenset[str], integers: frozenset[str]) -> Callable[[Any], Any]:
@@ -130,9 +160,9 @@ def _content(value: Any) -> Any:
 
 def _block(value: Any) -> dict[str, Any] | None:
     """One content block, if it is one (section 4.8)."""
-    if not isinstance(value, Mapping) or value.get("type") not in _CONTENT_TYPES:
+    if not isinstance(value, Mapping) or not isinstance(value.get("type"), str) or value["type"] not in _CONTENT_TYPES:
         return None
-    block = {name: mend(item) for name, item in value.items() if isinstance(item, str)}
+    block = {mend(str(name)): mend(str(item)) for name, item in value.items() if isinstance(item, str)}
     bodies = [name for name in ("data", "uri") if name in block]
     if block["type"] == "text":
         return block if "text" in block and len(bodies) < 2 else None
@@ -145,7 +175,7 @@ def _trust(value: Any) -> Any:
     trust: dict[str, Any] = {"level": value["level"]}
     score: Any = value.get("score")
     if _number(score) and 0 <= score <= 1:
-        trust["score"] = score
+        trust["score"] = float(score)
     for name in ("injectionSuspected", "sanitized"):
         if isinstance(value.get(name), bool):
             trust[name] = value[name]
@@ -159,12 +189,14 @@ def _provenance(value: Any) -> Any:
     for name, item in value.items():
         if name in ("path", "nodes", "leaves"):
             if isinstance(item, list | tuple) and all(isinstance(one, str) for one in item):
-                kept[name] = [mend(one) for one in item]
+                kept[name] = [mend(str(one)) for one in item]
         elif name == "edges":
             if isinstance(item, list | tuple) and all(map(_edge, item)):
-                kept[name] = _sound(item)
-        elif item is not None and finite(item):
-            kept[mend(str(name))] = _sound(item)
+                edges = _anything(item)
+                if edges is not _BAD:
+                    kept[name] = edges
+        elif item is not None and (other := _anything(item)) is not _BAD:
+            kept[mend(str(name))] = other
     return kept or _BAD
 
 
@@ -172,7 +204,7 @@ def _edge(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("src"), str) and isinstance(value.get("dst"), str)
 
 
-_CHECKS: dict[str, Callable[[Any], Any]] = {
+_CHECKS: dict[str, Check] = {
     "text": _text,
     "content": _content,
     "modality": _one_of(_MODALITIES),
@@ -186,3 +218,4 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "trust": _trust,
     "chunk": _shape(frozenset({"docId", "context"}), frozenset({"index"})),
 }
+_SHALLOW: dict[str, Check] = {**_CHECKS, "meta": _shallow_meta}

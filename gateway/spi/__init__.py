@@ -17,6 +17,8 @@ from gateway.spi.engine import (
     Process,
     RerankQuery,
     SparseVector,
+    TransformQuery,
+    TransformReply,
     VectorNeed,
 )
 from gateway.spi.facade import Facade, FacadeGateway, FacadeKind, FacadeRequest, FacadeResponse, FacadeSettings
@@ -54,6 +56,8 @@ __all__ = [
     "Route",
     "SparseVector",
     "SseDecoder",
+    "TransformQuery",
+    "TransformReply",
     "VectorNeed",
     "chunk_of",
     "citation_of",

@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-import re
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -16,12 +15,12 @@ from gateway.errors import BackendUnavailable
 from gateway.model import Hit, IndexAddResult
 from gateway.protocol.peer import Answer
 from gateway.spi.codec import Raw, decode, mend, salvage
-from gateway.spi.engine import EmbedReply, EngineReply
+from gateway.spi.engine import EmbedReply, EngineReply, SparseVector
+from gateway_rcp.encoded import ABSENT, EncodedHit
 
 __all__ = ["deleted", "embeddings", "hits", "identifier", "ids", "scores"]
 
-_ABSENT = Raw(b"")
-_NULL = re.compile(rb":\s*null")
+Members = Mapping[str, Any]
 _NOTES = 10
 _NOTE_LETTERS = 300
 _VERSION_LETTERS = 256
@@ -29,31 +28,21 @@ _READ_APART = ("id", "score", "confidence")
 
 
 class _Retrieved(msgspec.Struct, rename="camel"):
-    hits: list[dict[str, Raw]]
-    index_version: Raw = _ABSENT
-    usage: Raw = _ABSENT
-    next_cursor: Raw = _ABSENT
-    meta: Raw = msgspec.field(default=_ABSENT, name="_meta")
-
-
-class _Head(msgspec.Struct):
-    id: str | int | float
-    score: float | None = None
-    confidence: float | None = None
-
-
-class _Heads(msgspec.Struct):
-    hits: list[_Head]
+    hits: list[EncodedHit]
+    index_version: Raw = ABSENT
+    usage: Raw = ABSENT
+    next_cursor: Raw = ABSENT
+    meta: Raw = msgspec.field(default=ABSENT, name="_meta")
 
 
 class _Loose(msgspec.Struct, rename="camel"):
-    """The same where not every hit is an object."""
+    """The same where not every hit is as the schema has it, or not even an object."""
 
     hits: list[Raw]
-    index_version: Raw = _ABSENT
-    usage: Raw = _ABSENT
-    next_cursor: Raw = _ABSENT
-    meta: Raw = msgspec.field(default=_ABSENT, name="_meta")
+    index_version: Raw = ABSENT
+    usage: Raw = ABSENT
+    next_cursor: Raw = ABSENT
+    meta: Raw = msgspec.field(default=ABSENT, name="_meta")
 
 
 def hits(answer: Answer, *, k: int) -> EngineReply:
@@ -61,39 +50,42 @@ def hits(answer: Answer, *, k: int) -> EngineReply:
 
     Raises the upstream's error, or :class:`BackendUnavailable` for an answer without a list of hits.
     """
-    raw = answer.object()
-    reply, members = _retrieved(raw)
-    wanted = members[:k]
-    found = _plain_hits(raw, wanted) or [one for one in map(_hit, wanted) if one is not None]
-    bad = len(wanted) - len(found)
+    reply, found = _retrieved(answer.object(), k)
+    given = len(reply.hits)
+    bad = min(given, k) - len(found)
     notes = _notes(_plain(reply.usage))
     if bad:
         notes.append(f"{bad} hits without a usable id were dropped")
-    if len(members) > k:
-        notes.append(f"{len(members) - k} hits beyond the {k} asked for were dropped")
+    if given > k:
+        notes.append(f"{given - k} hits beyond the {k} asked for were dropped")
     version = _plain(reply.index_version)
     return EngineReply(
         hits=found,
-        exhausted=len(members) < k and not _more(reply),
+        exhausted=given < k and not _more(reply),
         index_version=mend(version[:_VERSION_LETTERS]) if isinstance(version, str) else None,
         notes=tuple(notes),
     )
 
 
-def _retrieved(raw: Raw) -> tuple[_Retrieved | _Loose, Sequence[dict[str, Raw] | None]]:
+def _retrieved(raw: Raw, k: int) -> tuple[_Retrieved | _Loose, list[Hit]]:
+    """The reply, and the first ``k`` of its hits that are hits."""
     try:
         reply = decode(raw, _Retrieved)
     except (ValueError, RecursionError):
-        return _loosely(raw)
-    return reply, reply.hits
+        return _loosely(raw, k)
+    return reply, [
+        Hit(one.id if type(one.id) is str else str(identifier(one.id)), one.score, one.confidence, cast(Members, one))
+        for one in reply.hits[:k]
+    ]
 
 
-def _loosely(raw: Raw) -> tuple[_Loose, list[dict[str, Raw] | None]]:
+def _loosely(raw: Raw, k: int) -> tuple[_Loose, list[Hit]]:
     try:
         reply = decode(raw, _Loose)
     except (ValueError, RecursionError) as error:
         raise BackendUnavailable("the engine's answer holds no list of hits") from error
-    return reply, [_members(one) for one in reply.hits]
+    read = (_hit(_members(one)) for one in reply.hits[:k])
+    return reply, [one for one in read if one is not None]
 
 
 def _members(raw: Raw) -> dict[str, Raw] | None:
@@ -101,29 +93,6 @@ def _members(raw: Raw) -> dict[str, Raw] | None:
         return decode(raw, dict[str, Raw])
     except (ValueError, RecursionError):
         return None
-
-
-def _plain_hits(raw: Raw, members: Sequence[dict[str, Raw] | None]) -> list[Hit] | None:
-    """The usual case, a fifth of the price: every hit is as the schema has it. ``None`` if one is not."""
-    whole = bytes(raw)
-    if b"null" in whole and _NULL.search(whole):
-        return None
-    try:
-        heads = decode(raw, _Heads).hits
-    except (ValueError, RecursionError):
-        return None
-    found: list[Hit] = []
-    for head, own in zip(heads, members, strict=False):
-        id = head.id if isinstance(head.id, str) else identifier(head.id)
-        if own is None or id is None:
-            raise AssertionError("an object with a finite id was read")
-        confidence = head.confidence
-        if confidence is not None and not 0 <= confidence <= 1:
-            confidence = None
-        for name in _READ_APART:
-            own.pop(name, None)
-        found.append(Hit(id, head.score, confidence, own))
-    return found
 
 
 def _hit(members: Mapping[str, Raw] | None) -> Hit | None:
@@ -187,6 +156,26 @@ def embeddings(answer: Answer, *, count: int) -> EmbedReply:
     if len({len(vector) for vector in vectors}) > 1 or any(not vector for vector in vectors):
         raise BackendUnavailable("the engine's vectors are not of one dimension")
     return EmbedReply(vectors=vectors)
+
+
+def sparse_vectors(answer: Answer, *, count: int) -> list[SparseVector]:
+    """One sparse vector per input (section 7.4): ``{"sparse": [{"indices": […], "values": […]}]}``."""
+    given = _result(answer).get("sparse")
+    if not isinstance(given, list) or len(given) != count:
+        raise BackendUnavailable("the engine did not answer with one sparse vector per input")
+    return [_sparse(item) for item in given]
+
+
+def _sparse(given: Any) -> SparseVector:
+    indices = given.get("indices") if isinstance(given, Mapping) else None
+    values = given.get("values") if isinstance(given, Mapping) else None
+    if not isinstance(indices, list) or not isinstance(values, list) or len(indices) != len(values):
+        raise BackendUnavailable("the engine's sparse vector has no indices and values of one length")
+    places = [int(item) for item in indices if isinstance(item, int) and not isinstance(item, bool) and item >= 0]
+    numbers = [number for number in map(_finite, values) if number is not None]
+    if len(places) != len(indices) or len(numbers) != len(values):
+        raise BackendUnavailable("the engine's sparse vector holds something that is not a number")
+    return SparseVector(tuple(places), tuple(numbers))
 
 
 def _vector(given: Any) -> tuple[float, ...]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config import FAULT, GatewayConfig, Walker, load, load_text, nearest
@@ -110,9 +110,6 @@ def test_every_path_of_the_file_knows_its_line() -> None:
 
 # Whatever the text, there is a configuration or a list of errors.
 
-few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""The parser takes a millisecond for a few lines, more on a machine that is busy."""
-
 _SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8),
     st.sampled_from(["memory", "rcp", "rrf", "all", "a", "b", "dense", "http", "${X}", "~", "yes"]),
@@ -145,20 +142,17 @@ def assert_total(text: str, *, registry: bool = False) -> None:
     assert located == sorted(located), "in file order"
 
 
-@few
 @given(st.text(max_size=200))
 def test_any_text_is_a_configuration_or_an_error(text: str) -> None:
     assert_total(text)
     assert_total(text, registry=True)
 
 
-@few
 @given(st.text(alphabet="ab:-{}[]&*!|>'\"#%@`,?~ \n\t0x1.e<", max_size=60))
 def test_any_text_that_looks_like_yaml_is_a_configuration_or_an_error(text: str) -> None:
     assert_total(text)
 
 
-@few
 @given(st.dictionaries(_KEYS, _TREES, max_size=6), _ENGINES)
 def test_any_tree_of_settings_is_a_configuration_or_an_error(tree: dict[str, Any], engines: list[Any]) -> None:
     for value in (tree, {**tree, "engines": engines}):
@@ -167,7 +161,6 @@ def test_any_tree_of_settings_is_a_configuration_or_an_error(tree: dict[str, Any
         assert_total(text, registry=True)
 
 
-@few
 @given(_TREES)
 def test_json_means_the_same_to_the_yaml_reader(tree: Any) -> None:
     text = json.dumps(tree)

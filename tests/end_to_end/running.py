@@ -63,7 +63,7 @@ def child(script: Path, *arguments: str, reports: Reports | None = None, **own: 
 
 
 def config(*engines: Mapping[str, Any], name: str = "under-test", **sections: Any) -> dict[str, Any]:
-    return {"name": name, "engines": list(engines), **sections}
+    return {**({"name": name} if name else {}), "engines": list(engines), **sections}
 
 
 def free_port() -> int:
@@ -178,7 +178,7 @@ class Running:
 class Serving(Running):
     """A gateway process that serves HTTP."""
 
-    address: Address = Address("127.0.0.1", 0)
+    address: Address = field(default_factory=lambda: Address("127.0.0.1", 0))
 
     @property
     def url(self) -> str:
@@ -227,6 +227,10 @@ async def _killed(process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
     await process.wait()
+    for stream in (process.stdout, process.stderr):
+        with contextlib.suppress(RuntimeError):  # somebody reads it already
+            while stream is not None and await stream.read(1 << 16):  # a pipe is open until it was read to its end
+                pass
 
 
 def _descendants(pid: int) -> set[int]:

@@ -183,6 +183,8 @@ class Peer:
                     return []
                 frames, self.held = self.held[::-1], []
                 return frames
+            case ["halfway", *_]:
+                return [progress(token, 0.5, "recall")]
             case ["progress"]:
                 return [
                     progress(token, 0.25, "recall"),

@@ -15,6 +15,7 @@ __all__ = ["Address", "Params", "redacted"]
 Params = Mapping[str, "str | int | float | bool | Sequence[str | int | float | bool]"]
 
 _SHOWN = 200
+_REMEMBERED = 64  # paths of one engine whose URLs are kept: most engines are asked at one or two
 _UNREADABLE = "<unreadable address>"
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]")
 _DOTS = re.compile(r"(?:^|/)(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE)
@@ -53,7 +54,7 @@ class Address:
     Raises ``ConfigError`` for anything but http or https with a host.
     """
 
-    __slots__ = ("_base", "_query", "authorization", "host", "netloc", "origin", "port", "scheme")
+    __slots__ = ("_base", "_joined", "_query", "authorization", "host", "netloc", "origin", "port", "scheme")
 
     def __init__(self, url: str) -> None:
         try:
@@ -74,6 +75,7 @@ class Address:
         self.origin = f"{self.scheme}://{self.netloc}"
         self._base = self.origin + quote(parts.path.rstrip("/"), safe=_PATH_SAFE)
         self._query = _UNPRINTABLE.sub(lambda found: quote(found[0]), parts.query)
+        self._joined: dict[str, str] = {}
         self.authorization: Secret | None = None
         if parts.username or parts.password:
             pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
@@ -85,6 +87,14 @@ class Address:
 
         Raises ``ValueError`` for ``.`` and ``..`` segments, which would leave the base.
         """
+        if not params and path in self._joined:
+            return self._joined[path]
+        url = self._join(path, params)
+        if not params and len(self._joined) < _REMEMBERED:
+            self._joined[path] = url
+        return url
+
+    def _join(self, path: str, params: Params | None) -> str:
         if _DOTS.search(path):
             raise ValueError("a request path must not hold . or .. segments")
         relative = quote(path.lstrip("/"), safe=_PATH_SAFE)

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 from anyio import fail_after
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import BackendUnavailable, Code, RateLimited
@@ -127,7 +127,6 @@ def test_a_late_failure_does_not_end_the_probe_of_another() -> None:
     assert breaker.state == "closed"
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["enter", "succeeded", "failed", "neutral"]), st.floats(0, 3))))
 def test_there_is_never_more_than_one_probe(steps: list[tuple[str, float]]) -> None:
     clock = Clock()
