@@ -36,7 +36,9 @@ from gateway_ragrails.wire import (
 
 __all__ = ["CollectionSettings", "RagrailsFacade", "RagrailsFacadeKind", "RagrailsFacadeSettings"]
 
-_PROVENANCE: Final = frozenset({"engine", "bodyEngine", "engines", "engineRank", "engineScore", "fusedScore"})
+_PROVENANCE: Final = frozenset(
+    {"engine", "bodyEngine", "engines", "engineRank", "engineScore", "fusedScore", "x-upstream"}
+)
 """Metadata that the gateway adds. It names engines, which the clients of this protocol know nothing of."""
 
 _STATUS: Final[Mapping[int, int]] = {

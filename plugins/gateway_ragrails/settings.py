@@ -31,7 +31,7 @@ class RerankSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     reranker: Literal["voyage", "bm25"] = "voyage"
     model: str = "rerank-2-lite"
-    options: Options = {}
+    options: Options = msgspec.field(default_factory=dict)
 
 
 class RagrailsConfig(EngineConfig, frozen=True, kw_only=True):
@@ -45,11 +45,11 @@ class RagrailsConfig(EngineConfig, frozen=True, kw_only=True):
     token: Secret | None = None
     provider: str = "voyage"
     model: str = "voyage-3"
-    embedder_options: Options = {}
+    embedder_options: Options = msgspec.field(default_factory=dict)
     vector_db: Literal["qdrant", "qdrant_cloud", "pinecone", "weaviate"] = "qdrant"
     collection: str | None = None
     vector_db_url: str | None = None
-    options: Options = {}
+    options: Options = msgspec.field(default_factory=dict)
     rewrite: RewriteSettings | None = None
     rerank: RerankSettings | None = None
     fields: Mapping[str, FieldType] = {}

@@ -58,14 +58,13 @@ class RetrieveRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def sent(self) -> dict[str, Any]:
         """The body: without nulls, and without the members of what is not asked for."""
-        unused = ("rewrite_context", "session_context") if not self.use_query_rewrite else ()
-        unused += ("reranker", "reranker_model", "reranker_options", "rerank_top_k") if not self.use_rerank else ()
-        flags = ("use_query_rewrite", "use_rerank")
-        return {
-            name: value
-            for name, value in msgspec.structs.asdict(self).items()
-            if value is not None and name not in unused and (value or name not in flags)
-        }
+        unused: set[str] = set()
+        if not self.use_query_rewrite:
+            unused |= {"use_query_rewrite", "rewrite_context", "session_context"}
+        if not self.use_rerank:
+            unused |= {"use_rerank", "reranker", "reranker_model", "reranker_options", "rerank_top_k"}
+        members = msgspec.structs.asdict(self)
+        return {name: value for name, value in members.items() if value is not None and name not in unused}
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):

@@ -115,7 +115,9 @@ def _holds(operator: str, operand: Any, value: Any, rules: Rules) -> bool:
 
 
 def _ordered(operator: str, value: Any, operand: Any) -> bool:
-    return bool({"gt": value > operand, "gte": value >= operand, "lt": value < operand, "lte": value <= operand}[operator])
+    return bool(
+        {"gt": value > operand, "gte": value >= operand, "lt": value < operand, "lte": value <= operand}[operator]
+    )
 
 
 def _is_number(value: Any) -> bool:
@@ -226,7 +228,9 @@ class _Server:
             return _answer({"detail": [{**row, "loc": ["body", *row["loc"]]} for row in rows]}, 422)
         if asked.index_id != index.id:
             return _answer({"detail": "Index not found"}, 404)
-        return _answer(index.retrieve(asked, {key: body[key] for key in ("custom_filters", "static_filters") if body.get(key)}))
+        return _answer(
+            index.retrieve(asked, {key: body[key] for key in ("custom_filters", "static_filters") if body.get(key)})
+        )
 
     async def _fail(self, fault: Fault) -> web.StreamResponse:
         if not fault.hang:
