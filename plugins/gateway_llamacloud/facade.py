@@ -291,10 +291,11 @@ def _static(hit: Mapping[str, Any], meta: Mapping[str, Any], index: IndexSetting
     vendor = meta.get(VENDOR)
     own = vendor if isinstance(vendor, Mapping) else {}
     (known,) = read_results({"results": [{"static_fields": own}]}) or (Result(content=""),)
+    last = known.static_fields.page_range_end
     return StaticFields(
         attachments=known.static_fields.attachments,
         chunk_token_count=known.static_fields.chunk_token_count,
-        page_range_end=known.static_fields.page_range_end or citation.get("page"),
+        page_range_end=citation.get("page") if last is None else last,
         chunk_start_char=citation.get("start"),
         chunk_end_char=citation.get("end"),
         page_range_start=citation.get("page"),
