@@ -3,6 +3,7 @@
 ``spi``, ``model``, ``filters``, ``errors`` and ``testing`` are the public surface of the gateway. All else is private.
 """
 
+from gateway.spi.body import Body, Faults, read_body
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import (
     EmbedQuery,
@@ -30,6 +31,7 @@ from gateway.spi.sse import SseDecoder
 
 __all__ = [
     "ENTRY_POINT_GROUP",
+    "Body",
     "Call",
     "EmbedQuery",
     "EmbedReply",
@@ -45,6 +47,7 @@ __all__ = [
     "FacadeRequest",
     "FacadeResponse",
     "FacadeSettings",
+    "Faults",
     "Finding",
     "HttpClient",
     "HttpResponse",
@@ -66,5 +69,6 @@ __all__ = [
     "hookimpl",
     "passage_id",
     "raise_for_status",
+    "read_body",
     "redacted",
 ]
