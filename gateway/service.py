@@ -12,7 +12,7 @@ from typing import Any
 from gateway._json import Raw
 from gateway.caller import Caller
 from gateway.errors import CallerError, Code, InternalError, invalid_params, option_unsupported
-from gateway.federation.capability import Offer, Snapshot, View, batch_limit, max_candidates
+from gateway.federation.capability import Offer, Snapshot, View, batch_limit, max_candidates, published
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.explain import explained
 from gateway.federation.fleet import Fleet
@@ -26,6 +26,7 @@ from gateway.federation.runner import Deadline
 from gateway.federation.single import (
     Single,
     embed,
+    embed_sparse,
     id_text,
     index_add,
     index_delete,
@@ -52,6 +53,7 @@ from gateway.model import (
     RerankResult,
     RetrieveRequest,
     RetrieveResult,
+    SparseEmbedResult,
     TransformRequest,
     TransformResult,
     capabilities_to_wire,
@@ -98,6 +100,7 @@ class Service:
         self.handlers: Mapping[str, Handler] = {
             "retrieve": self.retrieve,
             "embed": self.embed,
+            "embed/sparse": self.embed_sparse,
             "rerank": self.rerank,
             "query/transform": self.transform,
             "index/add": self.index_add,
@@ -263,6 +266,12 @@ class Service:
             raise option_unsupported("that model is not offered", option=request.model, field="model")
         return target(snapshot, "rerank", None)
 
+    async def embed_sparse(self, request: EmbedRequest, call: ClientCall) -> SparseEmbedResult:
+        inputs = self._texts(_either(request.inputs, request.texts, "inputs", "texts"), "inputs")
+        view = target(call.snapshot, "sparse_embed", None)
+        vectors = await embed_sparse(self._single(view, call), inputs) if inputs else []
+        return SparseEmbedResult(sparse=tuple({"indices": one.indices, "values": one.values} for one in vectors))
+
     async def transform(self, request: TransformRequest, call: ClientCall) -> TransformResult:
         if request.query is None or request.method is None:
             raise invalid_params("query and method are required", field="method" if request.query else "query")
@@ -301,7 +310,7 @@ class Service:
             CatalogEntry(
                 id=view.id,
                 server=PeerInfo(name=view.member.spec.kind.name),
-                capabilities=capabilities_to_wire(view.capabilities),
+                capabilities=capabilities_to_wire(published(view.capabilities)),
                 meta={"x-gateway": {"open": view.member.engine is not None, "breaker": view.member.breaker.state}},
             )
             for view in snapshot.views

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from gateway.filters import FieldType, Op
 from gateway.fusion.merge import PROVENANCE, UPSTREAM
@@ -35,12 +37,12 @@ __all__ = [
     "max_candidates",
     "max_k",
     "merge",
+    "published",
 ]
 
 _OWN_FUSION = ("rrf", "weighted", "convex")
 _OWN_FIELDS = frozenset({*PROVENANCE, UPSTREAM})
 _OPERATORS = tuple(op.value for op in Op)
-_RERANKS = ("cross-encoder", "colbert", "llm")
 _TRANSFORMS = ("rewrite", "hyde", "multi-query", "decompose", "step-back")
 
 
@@ -105,6 +107,27 @@ def fields_of(capabilities: Capabilities) -> dict[str, FieldType]:
     }
 
 
+def published(capabilities: Capabilities) -> Capabilities:
+    """The capabilities as the schema allows them to be told: an engine may claim anything."""
+    fitting: dict[str, Any] = {}
+    for name, rules in _PUBLIC.items():
+        section = getattr(capabilities, name)
+        if section is not None:
+            fitting[name] = replace(section, **{key: fit(getattr(section, key)) for key, fit in rules.items()})
+    return replace(capabilities, **fitting)
+
+
+def _among(*known: str) -> Callable[[Any], Any]:
+    """Keeps a value that is known; of several, those that are."""
+
+    def fit(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(item for item in value if item in known) or None
+        return value if value in known else None
+
+    return fit
+
+
 def max_k(capabilities: Capabilities) -> int | None:
     """How many hits the engine gives at once. A bound below 1 says nothing that could be meant, like none at all."""
     return _bound(capabilities.retrieve.max_k if capabilities.retrieve is not None else None)
@@ -122,6 +145,31 @@ def max_candidates(capabilities: Capabilities) -> int | None:
 
 def _bound(value: int | None) -> int | None:
     return value if value is not None and value > 0 else None
+
+
+_MODES = _among("dense", "sparse", "hybrid")
+_MODALITIES = _among("text", "image", "audio", "code", "multimodal")
+_UNITS = _among("chunk", "passage", "document", "node", "triplet", "path", "subgraph", "community", "tree-node", "page")
+_RERANK_METHODS = ("cross-encoder", "colbert", "llm")
+_PUBLIC: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
+    "retrieve": {
+        "max_k": _bound,
+        "modes": _MODES,
+        "default_mode": _MODES,
+        "modalities": _MODALITIES,
+        "units": _UNITS,
+        "levels": _bound,
+        "fusion": _among(*_OWN_FUSION),
+        "score_scale": _among("cosine", "dot", "bm25", "probability", "unbounded"),
+    },
+    "embed": {"dimension": _bound, "batch_limit": _bound, "modalities": _MODALITIES},
+    "sparse_embed": {"vocabulary": _bound},
+    "multi_vector": {"dimension": _bound, "similarity": _among("dot", "cosine"), "modalities": _MODALITIES},
+    "rerank": {"methods": _among(*_RERANK_METHODS), "max_candidates": _bound},
+    "transform": {"methods": _among("rewrite", "hyde", "multi-query", "decompose", "step-back")},
+    "memory": {"scopes": _among("global", "session")},
+}
+"""What the schema restricts, by capability and member."""
 
 
 def field_conflicts(views: Iterable[View]) -> dict[str, dict[str, list[str]]]:
@@ -145,11 +193,13 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
     writer = by_id.get(offer.writes or "")
     embedder = by_id.get(offer.embed or "") if offer.embed else _first(views, "embed")
     reranker = _first(views, "rerank")
+    sparse = _first(views, "sparse_embed")
     # Who may see no engine has nothing to rerank, and is told of nothing.
     own = offer.rerank if views else {}
     capabilities = Capabilities(
         retrieve=_retrieve(retrieving, offer) if retrieving else None,
         embed=_embed(embedder),
+        sparse_embed=sparse.capabilities.sparse_embed if sparse is not None else None,
         rerank=_rerank(reranker, own),
         transform=_transform(views, offer),
         index=_index(writer),
@@ -162,7 +212,7 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
         catalog=CatalogCapability(engines=len(views)),
         vendor={"x-gateway": _vendor(retrieving, offer, _own_rerank(reranker, own))},
     )
-    return capabilities, fields
+    return published(capabilities), fields
 
 
 def _first(views: Sequence[View], capability: str) -> View | None:
@@ -216,7 +266,7 @@ def _rerank(view: View | None, own: Mapping[str, Any]) -> RerankCapability | Non
     given = view.capabilities.rerank if view is not None else None
     if view is None or given is None:
         return RerankCapability(max_candidates=own.get("maxCandidates")) if own else None
-    methods = tuple(method for method in given.methods or () if method in _RERANKS)
+    methods = tuple(method for method in given.methods or () if method in _RERANK_METHODS)
     return RerankCapability(
         methods=methods or None, max_candidates=max_candidates(view.capabilities), models=given.models
     )
@@ -225,7 +275,7 @@ def _rerank(view: View | None, own: Mapping[str, Any]) -> RerankCapability | Non
 def _own_rerank(view: View | None, own: Mapping[str, Any]) -> dict[str, Any]:
     """What goes under ``x-gateway``: the gateway's own method, and those of the engine that the schema cannot name."""
     given = view.capabilities.rerank if view is not None else None
-    further = [method for method in (given.methods if given else None) or () if method not in _RERANKS]
+    further = [method for method in (given.methods if given else None) or () if method not in _RERANK_METHODS]
     return {**own, "methods": [*own.get("methods", ()), *further]} if own or further else {}
 
 
@@ -244,6 +294,7 @@ def _index(view: View | None) -> IndexCapability | None:
 
 
 def _vendor(views: Sequence[View], offer: Offer, rerank: Mapping[str, Any]) -> dict[str, Any]:
+    """What the schema of capabilities has no place for."""
     vendor: dict[str, Any] = {
         "fusion": list(offer.strategies),
         "rerank": dict(rerank),

@@ -18,13 +18,24 @@ from gateway.federation.embeddings import Embeddings, Vector, sound
 from gateway.federation.fleet import Member
 from gateway.federation.loss import Failure
 from gateway.federation.runner import Deadline, EngineCall, run
+from gateway.federation.vectors import sound_sparse
 from gateway.federation.verdict import surfaced
 from gateway.model import Document, IndexAddResult
 from gateway.spi.call import Call, Route
 from gateway.spi.codec import mend
-from gateway.spi.engine import EmbedQuery, Engine, RerankQuery, TransformQuery, TransformReply, VectorNeed
+from gateway.spi.engine import EmbedQuery, Engine, RerankQuery, SparseVector, TransformQuery, TransformReply, VectorNeed
 
-__all__ = ["Single", "embed", "index_add", "index_delete", "rerank", "target", "transform", "transformer"]
+__all__ = [
+    "Single",
+    "embed",
+    "embed_sparse",
+    "index_add",
+    "index_delete",
+    "rerank",
+    "target",
+    "transform",
+    "transformer",
+]
 
 T = TypeVar("T")
 
@@ -117,6 +128,16 @@ async def _known(single: Single, batch: tuple[str, ...], kind: str, known: Embed
     return found
 
 
+async def embed_sparse(single: Single, inputs: Sequence[str]) -> list[SparseVector]:
+    """One sparse vector per input, in order."""
+    query = EmbedQuery(inputs=tuple(inputs), kind="document")
+
+    async def ask(engine: Engine, call: Call) -> list[SparseVector]:
+        return sound_sparse(await engine.embed_sparse(query, call), len(inputs))
+
+    return await single.ask(ask)
+
+
 async def rerank(single: Single, query: RerankQuery) -> tuple[float, ...]:
     """A score per passage, aligned; one that the engine left out gets a value below all others."""
 
@@ -182,7 +203,7 @@ async def _document_vectors(
     """The documents' vectors. An embedder that the caller may not see is not named, nor quoted."""
     id = single.member.settings.id
     embedder = snapshot.embedder(need.embedder)
-    if embedder is None or need.sparse:
+    if embedder is None:
         raise surfaced(id, UpstreamError("its embedder cannot serve it"))
     try:
         found = await embed(single.of(embedder), texts, "document")

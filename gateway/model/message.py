@@ -35,6 +35,7 @@ __all__ = [
     "RerankResult",
     "RetrieveRequest",
     "RetrieveResult",
+    "SparseEmbedResult",
     "TransformRequest",
     "TransformResult",
     "Usage",
@@ -152,6 +153,12 @@ class EmbedResult(Message, frozen=True):
     vectors: tuple[Any, ...]
     dimension: int
     encoding: str | None = None
+
+
+class SparseEmbedResult(Message, frozen=True):
+    """Section 7.4. One ``{indices, values}`` per input, in order."""
+
+    sparse: tuple[dict[str, Any], ...]
 
 
 class RerankRequest(Message, frozen=True):

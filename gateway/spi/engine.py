@@ -82,7 +82,6 @@ class VectorNeed(msgspec.Struct, frozen=True):
 
     embedder: str
     dimension: int = 0
-    sparse: bool = False
 
 
 class EngineQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,6 +188,10 @@ class Engine(ABC):
         """The query vector this engine needs to serve ``mode``, ``None`` if it needs none."""
         return None
 
+    def sparse_need(self, mode: Mode | None) -> VectorNeed | None:
+        """The sparse query vector this engine needs beside or instead of the dense one, ``None`` if it needs none."""
+        return None
+
     def document_need(self) -> VectorNeed | None:
         """The vector that each document of ``index_add`` must carry, ``None`` if none."""
         return None
@@ -213,6 +216,10 @@ class Engine(ABC):
 
     async def embed(self, query: EmbedQuery, call: Call) -> EmbedReply:
         raise self._missing("embed")
+
+    async def embed_sparse(self, query: EmbedQuery, call: Call) -> Sequence[SparseVector]:
+        """A sparse vector per input, in order; one of a text without any known term is empty."""
+        raise self._missing("sparseEmbed")
 
     async def rerank(self, query: RerankQuery, call: Call) -> Sequence[float | None]:
         """A score per passage, aligned with the input, higher is better; ``None`` where the back end gave none."""

@@ -67,12 +67,14 @@ class PineconeEngine(Engine):
         return _capabilities(self._config)
 
     def vector_need(self, mode: Mode | None) -> VectorNeed | None:
-        """For ``hybrid`` the dense one; the sparse vector it needs too comes from ``sparse_embedder``."""
-        if self._config.inference:
+        if self._config.inference or self._mode(mode) == "sparse":
             return None
-        if self._mode(mode) == "sparse":
-            return VectorNeed(embedder=self._config.sparse_embedder or "", sparse=True)
         return VectorNeed(embedder=self._config.embedder or "", dimension=self._config.dimension)
+
+    def sparse_need(self, mode: Mode | None) -> VectorNeed | None:
+        if self._config.inference or self._mode(mode) == "dense":
+            return None
+        return VectorNeed(embedder=self._config.sparse_embedder or "")
 
     def document_need(self) -> VectorNeed | None:
         return self.vector_need("dense") if self._config.writable else None

@@ -22,7 +22,7 @@ from gateway.model import (
 from gateway.protocol.peer import Answer
 from gateway.spi.call import Call
 from gateway.spi.codec import mend
-from gateway.spi.engine import EmbedQuery, EmbedReply, Engine, EngineQuery, EngineReply, RerankQuery
+from gateway.spi.engine import EmbedQuery, EmbedReply, Engine, EngineQuery, EngineReply, RerankQuery, SparseVector
 from gateway_rcp import replies, requests
 from gateway_rcp.pushdown import WireFilters
 from gateway_rcp.session import Session
@@ -53,6 +53,7 @@ def observed(config: RcpConfig, advertised: Mapping[str, Any]) -> Capabilities:
     return Capabilities(
         retrieve=retrieve,
         embed=_bounded(claimed.embed),
+        sparse_embed=claimed.sparse_embed,
         rerank=_countable(claimed.rerank),
         index=IndexCapability(writable=True) if writable else None,
         filter=FilterCapability(fields=fields, operators=operators) if fields else None,
@@ -134,6 +135,15 @@ class RcpEngine(Engine):
         if answer.error is None:
             self._embed_key = wanted
         return answer
+
+    async def embed_sparse(self, query: EmbedQuery, call: Call) -> Sequence[SparseVector]:
+        """Both spellings of the inputs are sent: the spec has one and the SDKs the other (DECISIONS D8)."""
+        texts = [mend(text) for text in query.inputs]
+        answer = await self._session.call("embed/sparse", {"inputs": texts, "texts": texts}, call)
+        wanted = _refused_key(answer, _EMBED_KEYS)
+        if wanted is not None:
+            answer = await self._session.call("embed/sparse", {wanted: texts}, call)
+        return replies.sparse_vectors(answer, count=len(texts))
 
     async def rerank(self, query: RerankQuery, call: Call) -> Sequence[float | None]:
         capabilities = self.capabilities()

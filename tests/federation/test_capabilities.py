@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from gateway.caller import Caller
 from gateway.errors import BackendUnavailable, CallerError
+from gateway.filters import FALSE, Filter, Pushdown
 from gateway.model import IndexAddResult, hit
 from gateway.spi import Call, EngineQuery
 from tests.engines import Running, Script, gateway_of, hits, ids, notes
 from tests.federation.scripts import failing
 from tests.obligations import obligation
+from tests.schema import check_frame
 
 pytestmark = pytest.mark.anyio
 
@@ -160,23 +163,23 @@ async def test_every_scope_has_a_snapshot_of_its_own() -> None:
 @obligation(178)
 @pytest.mark.parametrize("limit", [0, -1, None])
 async def test_a_rerank_limit_that_means_nothing_is_none(limit: int | None) -> None:
-    script = Script(capabilities={"rerank": {"methods": ["m"], "maxCandidates": limit}})
+    script = Script(capabilities={"rerank": {"methods": ["llm"], "maxCandidates": limit}})
     async with gateway_of({"r": script}) as gateway:
-        answer = await gateway.call("rerank", {"query": "q", "passages": ["a", "bb"], "method": "m"})
+        answer = await gateway.call("rerank", {"query": "q", "passages": ["a", "bb"], "method": "llm"})
         assert answer["result"]["order"] == [1, 0]
         assert "maxCandidates" not in (await offered(gateway))["rerank"]
 
 
 @obligation(178)
 async def test_rerank_is_held_to_what_the_engine_offers() -> None:
-    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["m"], "maxCandidates": 2}})}) as gateway:
+    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["llm"], "maxCandidates": 2}})}) as gateway:
 
         async def refused(**params: Any) -> tuple[int, Any]:
             error = (await gateway.call("rerank", {"query": "q", **params}))["error"]
             return error["code"], error["data"].get("field") or error["data"].get("option")
 
         assert await refused(passages=["a"] * 3) == (-32602, "passages")
-        assert await refused(passages=["a"], method="llm") == (-32005, "method")
+        assert await refused(passages=["a"], method="colbert") == (-32005, "method")
         assert await refused(passages=["a"], topN=0) == (-32602, "topN")
         assert await refused(passages=[{"type": "image", "mimeType": "i/p", "data": "aGk="}]) == (-32005, "passages[0]")
         assert (await gateway.call("rerank", {"query": "q", "passages": []}))["result"]["scores"] == []
@@ -198,7 +201,7 @@ async def test_passages_a_reranker_leaves_out_come_last(given: Any, scores: Any,
     async def rerank(query: Any, call: Call) -> Any:
         return given
 
-    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["m"]}}, rerank=rerank)}) as gateway:
+    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["llm"]}}, rerank=rerank)}) as gateway:
         result = (await gateway.call("rerank", {"query": "q", "passages": ["a", "b", "c"]}))["result"]
     assert result["order"] == order
     if None in scores:
@@ -212,7 +215,7 @@ async def test_scores_that_fit_no_passages_are_the_engines_failure(given: Any) -
     async def rerank(query: Any, call: Call) -> Any:
         return given
 
-    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["m"]}}, rerank=rerank)}) as gateway:
+    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["llm"]}}, rerank=rerank)}) as gateway:
         error = (await gateway.call("rerank", {"query": "q", "passages": ["a", "b", "c"]}))["error"]
     assert error["code"] in (-32010, -32603)
     assert error["data"]["engine"] == "r"
@@ -414,3 +417,90 @@ async def test_a_clients_long_words_are_not_sent_back_at_length() -> None:
             assert len(str(error)) < 800
             assert error["message"].isprintable()
             assert len(notes(await gateway.retrieve(**option, strict=False))) < 800
+
+
+async def test_what_an_engine_claims_beyond_the_schema_is_not_repeated_and_still_served() -> None:
+    odd = {
+        "retrieve": {"maxK": -1, "modes": ["dense", "quantum"], "units": ["page", "atom"], "modalities": ["smell"],
+                     "levels": 0, "scoreScale": "vibes", "defaultMode": "quantum", "fusion": ["magic"]},
+        "rerank": {"methods": ["llm", "monkey"], "maxCandidates": 0},
+        "embed": {"dimension": 0, "modalities": ["smell"], "batchLimit": -1},
+        "transform": {"methods": ["magic"]},
+    }  # fmt: skip
+    script = Script(hits("x"), odd)
+    async with gateway_of({"a": script}) as gateway:
+        for method in ("info", "catalog/list"):
+            answer = await gateway.call(method)
+            check_frame(method, json.dumps(answer).encode())
+            for word in ("atom", "smell", "vibes", "magic"):
+                assert word not in json.dumps(answer["result"]).replace(json.dumps(guaranteed(answer)), "")
+        told = await offered(gateway)
+        assert (told["retrieve"]["modes"], told["retrieve"]["units"]) == (["dense"], ["page"])
+        assert told["rerank"] == {"methods": ["llm"]}
+        assert told["x-gateway"]["rerank"]["methods"] == ["monkey", "bm25"]
+        assert ids(await gateway.retrieve(mode="quantum")) == ["x"]
+        answer = await gateway.call("rerank", {"query": "q", "passages": ["a", "bb"], "method": "monkey"})
+        assert answer["result"]["order"] == [1, 0]
+
+
+def guaranteed(answer: dict[str, Any]) -> Any:
+    return answer["result"].get("capabilities", {}).get("x-gateway", {}).get("guaranteed")
+
+
+async def test_a_query_that_is_not_text_is_never_asked_without_its_content() -> None:
+    block = {"type": "image", "mimeType": "image/png", "data": "aGk="}
+    scripts = {
+        "t": Script(hits("x")),
+        "i": Script(hits("y"), {"retrieve": {"maxK": 9, "modalities": ["text", "image"]}}),
+        "m": Script(hits("z"), {"retrieve": {"maxK": 9, "modalities": ["multimodal"]}}),
+    }
+    async with gateway_of(scripts) as gateway:
+        result = await gateway.retrieve([block], strict=False)
+        assert sorted(ids(result)) == ["y", "z"]
+        assert "engine t was not asked: it does not offer content 'image'" in notes(result)
+        assert sorted(ids(await gateway.retrieve(modality="text"))) == ["x", "y"]
+    assert [len(script.queries) for script in scripts.values()] == [1, 2, 1]
+
+
+async def test_an_engine_that_finds_a_filter_impossible_is_proved_empty() -> None:
+    def impossible(filter: Filter) -> Pushdown[Any]:
+        return Pushdown(None, FALSE)
+
+    fields = {"filter": {"fields": {"lang": "keyword"}}}
+    script = Script(hits("x"), fields, push=impossible)
+    async with gateway_of({"a": script}) as gateway:
+        result = await gateway.retrieve(filter={"field": "lang", "op": "eq", "value": "en"})
+    assert result["hits"] == []
+    assert script.queries == []
+    assert "engine a was not asked: nothing of it can match the filter" in notes(result)
+
+
+async def test_the_default_mode_of_an_engine_is_the_one_it_is_weighed_by() -> None:
+    both = {"maxK": 9, "modes": ["dense", "sparse"]}
+    scripts = {
+        "d": Script(hits("x"), {"retrieve": {**both, "defaultMode": "dense"}}),
+        "s": Script(hits("y"), {"retrieve": {**both, "defaultMode": "sparse"}}),
+    }
+    async with gateway_of(scripts) as gateway:
+        assert ids(await gateway.retrieve(fusion={"weights": {"sparse": 3}})) == ["y", "x"]
+        assert ids(await gateway.retrieve(fusion={"weights": {"dense": 3}})) == ["x", "y"]
+
+
+async def test_vectors_are_asked_for_only_if_the_client_wants_them() -> None:
+    script = Script(hits("x"))
+    async with gateway_of({"a": script}) as gateway:
+        await gateway.retrieve()
+        await gateway.retrieve(includeVectors=True)
+    assert [query.include_vectors for query in script.queries] == [False, True]
+
+
+async def test_without_k_the_funnel_decides() -> None:
+    async with gateway_of({"a": Script(hits(*"abcdefghijkl"))}) as gateway:
+        assert len(ids(await gateway.retrieve(rerank={"topN": 3}, strict=False))) == 3
+        assert len(ids(await gateway.retrieve(candidateK=4))) == 4
+        assert len(ids(await gateway.retrieve())) == 10
+
+
+async def test_a_limit_that_the_gateways_own_comes_before_is_not_told_of() -> None:
+    async with gateway_of({"a": Script(hits("x"), {"retrieve": {"maxK": 65}})}, limits={"max_k": 60}) as gateway:
+        assert notes(await gateway.retrieve(k=70)) == "k is at most 60"
