@@ -33,6 +33,8 @@ from gateway.spi import (
     EngineQuery,
     EngineReply,
     SparseVector,
+    TransformQuery,
+    TransformReply,
     VectorNeed,
     hookimpl,
 )
@@ -127,6 +129,9 @@ class ScriptedEngine(Engine):
             found: Sequence[float | None] = await self.script.rerank(query, call)
             return found
         return [float(len(passage)) for passage in query.passages]
+
+    async def transform(self, query: TransformQuery, call: Call) -> TransformReply:
+        return TransformReply(queries=(query.text.upper(),))
 
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
         if self.script.add is not None:

@@ -23,7 +23,9 @@ from gateway.protocol.peer import Answer
 from gateway.spi.call import Call
 from gateway.spi.codec import mend
 from gateway.spi.engine import EmbedQuery, EmbedReply, Engine, EngineQuery, EngineReply, RerankQuery, SparseVector
+from gateway.spi.probe import Probe
 from gateway_rcp import replies, requests
+from gateway_rcp.probes import probes_of
 from gateway_rcp.pushdown import WireFilters
 from gateway_rcp.session import Session
 from gateway_rcp.settings import RcpConfig
@@ -110,6 +112,17 @@ class RcpEngine(Engine):
     def push_down(self, filter: Filter) -> Pushdown[Any]:
         self.capabilities()
         return Pushdown.unpushed(filter) if self._filters is None else self._filters.push_down(filter)
+
+    def probes(self, keyword: str | None, date: str | None) -> Sequence[Probe]:
+        """What the spec leaves open, on fields that the upstream itself filters by."""
+        self.capabilities()
+        if self._filters is None:
+            return ()
+        claimed = read_capabilities(self._session.handshake.capabilities).filter
+        if claimed is None:
+            return ()
+        keyword, date = (name if name in claimed.fields else None for name in (keyword, date))
+        return probes_of(keyword, date, frozenset(claimed.operators))
 
     async def retrieve(self, query: EngineQuery, call: Call) -> EngineReply:
         params = requests.retrieve_params(query, self.capabilities())

@@ -437,7 +437,7 @@ async def test_what_an_engine_claims_beyond_the_schema_is_not_repeated_and_still
         told = await offered(gateway)
         assert (told["retrieve"]["modes"], told["retrieve"]["units"]) == (["dense"], ["page"])
         assert told["rerank"] == {"methods": ["llm"]}
-        assert told["x-gateway"]["rerank"]["methods"] == ["monkey", "bm25"]
+        assert told["x-gateway"]["rerank"]["methods"] == ["bm25", "monkey"]
         assert ids(await gateway.retrieve(mode="quantum")) == ["x"]
         answer = await gateway.call("rerank", {"query": "q", "passages": ["a", "bb"], "method": "monkey"})
         assert answer["result"]["order"] == [1, 0]
