@@ -140,7 +140,7 @@ async def test_methods_that_the_schema_cannot_name_are_told_beside_it_and_served
     async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["llm", "own"]}})}) as gateway:
         told = (await gateway.call("info"))["result"]["capabilities"]
         assert told["rerank"] == {"methods": ["llm"]}
-        assert told["x-gateway"]["rerank"]["methods"] == ["own", "bm25"]
+        assert told["x-gateway"]["rerank"]["methods"] == ["bm25", "own"]
         answer = await gateway.call("rerank", {"query": "q", "passages": ["a", "bb"], "method": "own"})
     assert answer["result"]["order"] == [1, 0]
 
