@@ -23,8 +23,10 @@ from gateway.model import (
 from gateway.spi.call import Call
 from gateway.spi.engine import Engine, EngineContext, EngineKind, EngineQuery, EngineReply, Mode, VectorNeed
 from gateway.spi.passage import document_id
+from gateway.spi.probe import Probe
 from gateway_weaviate.faults import fault, refused_documents
-from gateway_weaviate.filters import WeaviateFilters
+from gateway_weaviate.filters import WeaviateFilters, described
+from gateway_weaviate.probes import probes_of
 from gateway_weaviate.schema import Collection, Vector, read_collection
 from gateway_weaviate.sdk import Sdk, connected, load_sdk, sdk_filter
 from gateway_weaviate.settings import WeaviateConfig
@@ -83,6 +85,13 @@ class WeaviateEngine(Engine):
 
     def push_down(self, filter: Filter) -> Pushdown[Any]:
         return self._filters.push_down(filter)
+
+    def describe(self, native: Any) -> Any:
+        return described(native)
+
+    def probes(self, keyword: str | None, date: str | None) -> Sequence[Probe]:
+        """What versions and settings of a collection decide."""
+        return () if keyword is None else probes_of(self._found, self._found.properties[keyword])
 
     async def retrieve(self, query: EngineQuery, call: Call) -> EngineReply:
         mode = query.mode or self._default_mode

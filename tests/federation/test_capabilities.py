@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from gateway.caller import Caller
 from gateway.errors import BackendUnavailable, CallerError
+from gateway.filters import FALSE, Filter, Pushdown
 from gateway.model import IndexAddResult, hit
 from gateway.spi import Call, EngineQuery
 from tests.engines import Running, Script, gateway_of, hits, ids, notes
 from tests.federation.scripts import failing
 from tests.obligations import obligation
+from tests.schema import check_frame
 
 pytestmark = pytest.mark.anyio
 
@@ -25,14 +28,16 @@ async def offered(gateway: Running) -> dict[str, Any]:
 
 @obligation(254, 255)
 async def test_what_any_offers_is_offered_and_what_all_offer_is_guaranteed() -> None:
+    all_have = {"confidence": True, "deterministic": True}
     a = {
-        "retrieve": {"maxK": 30, "modes": ["dense", "hybrid"], "units": ["chunk"], "levels": 2, "confidence": True,
-                     "deterministic": True},
+        "retrieve": {"maxK": 30, "modes": ["dense", "hybrid"], "units": ["chunk"], "levels": 2, **all_have},
         "filter": {"fields": {"year": "int", "lang": "keyword"}, "operators": ["eq"]},
         "citations": {},
-    }  # fmt: skip
-    b = {"retrieve": {"maxK": 20, "modes": ["hybrid", "sparse"], "modalities": ["text", "image"], "confidence": True,
-                      "deterministic": True}, "filter": {"fields": {"lang": "keyword", "size": "int"}}}  # fmt: skip
+    }
+    b = {
+        "retrieve": {"maxK": 20, "modes": ["hybrid", "sparse"], "modalities": ["text", "image"], **all_have},
+        "filter": {"fields": {"lang": "keyword", "size": "int"}},
+    }
     async with gateway_of({"a": Script(capabilities=a), "b": Script(capabilities=b)}) as gateway:
         told = await offered(gateway)
     retrieve = told["retrieve"]
@@ -145,7 +150,8 @@ async def test_every_scope_has_a_snapshot_of_its_own() -> None:
 
         only_a, only_e, none = await offered(seen("a")), await offered(seen("e")), await offered(seen())
         assert (only_a["retrieve"]["modes"], only_a["retrieve"]["maxK"]) == (["dense"], 10)
-        assert not {"rerank", "embed"} & set(only_a)
+        assert "embed" not in only_a
+        assert only_a["rerank"] == {"maxCandidates": 1000}, "only what the gateway does by itself"
         assert "retrieve" not in only_e
         assert "embed" in only_e
         assert not {"retrieve", "embed", "rerank"} & set(none)
@@ -411,3 +417,90 @@ async def test_a_clients_long_words_are_not_sent_back_at_length() -> None:
             assert len(str(error)) < 800
             assert error["message"].isprintable()
             assert len(notes(await gateway.retrieve(**option, strict=False))) < 800
+
+
+async def test_what_an_engine_claims_beyond_the_schema_is_not_repeated_and_still_served() -> None:
+    odd = {
+        "retrieve": {"maxK": -1, "modes": ["dense", "quantum"], "units": ["page", "atom"], "modalities": ["smell"],
+                     "levels": 0, "scoreScale": "vibes", "defaultMode": "quantum", "fusion": ["magic"]},
+        "rerank": {"methods": ["llm", "monkey"], "maxCandidates": 0},
+        "embed": {"dimension": 0, "modalities": ["smell"], "batchLimit": -1},
+        "transform": {"methods": ["magic"]},
+    }  # fmt: skip
+    script = Script(hits("x"), odd)
+    async with gateway_of({"a": script}) as gateway:
+        for method in ("info", "catalog/list"):
+            answer = await gateway.call(method)
+            check_frame(method, json.dumps(answer).encode())
+            for word in ("atom", "smell", "vibes", "magic"):
+                assert word not in json.dumps(answer["result"]).replace(json.dumps(guaranteed(answer)), "")
+        told = await offered(gateway)
+        assert (told["retrieve"]["modes"], told["retrieve"]["units"]) == (["dense"], ["page"])
+        assert told["rerank"] == {"methods": ["llm"]}
+        assert told["x-gateway"]["rerank"]["methods"] == ["bm25", "monkey"]
+        assert ids(await gateway.retrieve(mode="quantum")) == ["x"]
+        answer = await gateway.call("rerank", {"query": "q", "passages": ["a", "bb"], "method": "monkey"})
+        assert answer["result"]["order"] == [1, 0]
+
+
+def guaranteed(answer: dict[str, Any]) -> Any:
+    return answer["result"].get("capabilities", {}).get("x-gateway", {}).get("guaranteed")
+
+
+async def test_a_query_that_is_not_text_is_never_asked_without_its_content() -> None:
+    block = {"type": "image", "mimeType": "image/png", "data": "aGk="}
+    scripts = {
+        "t": Script(hits("x")),
+        "i": Script(hits("y"), {"retrieve": {"maxK": 9, "modalities": ["text", "image"]}}),
+        "m": Script(hits("z"), {"retrieve": {"maxK": 9, "modalities": ["multimodal"]}}),
+    }
+    async with gateway_of(scripts) as gateway:
+        result = await gateway.retrieve([block], strict=False)
+        assert sorted(ids(result)) == ["y", "z"]
+        assert "engine t was not asked: it does not offer content 'image'" in notes(result)
+        assert sorted(ids(await gateway.retrieve(modality="text"))) == ["x", "y"]
+    assert [len(script.queries) for script in scripts.values()] == [1, 2, 1]
+
+
+async def test_an_engine_that_finds_a_filter_impossible_is_proved_empty() -> None:
+    def impossible(filter: Filter) -> Pushdown[Any]:
+        return Pushdown(None, FALSE)
+
+    fields = {"filter": {"fields": {"lang": "keyword"}}}
+    script = Script(hits("x"), fields, push=impossible)
+    async with gateway_of({"a": script}) as gateway:
+        result = await gateway.retrieve(filter={"field": "lang", "op": "eq", "value": "en"})
+    assert result["hits"] == []
+    assert script.queries == []
+    assert "engine a was not asked: nothing of it can match the filter" in notes(result)
+
+
+async def test_the_default_mode_of_an_engine_is_the_one_it_is_weighed_by() -> None:
+    both = {"maxK": 9, "modes": ["dense", "sparse"]}
+    scripts = {
+        "d": Script(hits("x"), {"retrieve": {**both, "defaultMode": "dense"}}),
+        "s": Script(hits("y"), {"retrieve": {**both, "defaultMode": "sparse"}}),
+    }
+    async with gateway_of(scripts) as gateway:
+        assert ids(await gateway.retrieve(fusion={"weights": {"sparse": 3}})) == ["y", "x"]
+        assert ids(await gateway.retrieve(fusion={"weights": {"dense": 3}})) == ["x", "y"]
+
+
+async def test_vectors_are_asked_for_only_if_the_client_wants_them() -> None:
+    script = Script(hits("x"))
+    async with gateway_of({"a": script}) as gateway:
+        await gateway.retrieve()
+        await gateway.retrieve(includeVectors=True)
+    assert [query.include_vectors for query in script.queries] == [False, True]
+
+
+async def test_without_k_the_funnel_decides() -> None:
+    async with gateway_of({"a": Script(hits(*"abcdefghijkl"))}) as gateway:
+        assert len(ids(await gateway.retrieve(rerank={"topN": 3}, strict=False))) == 3
+        assert len(ids(await gateway.retrieve(candidateK=4))) == 4
+        assert len(ids(await gateway.retrieve())) == 10
+
+
+async def test_a_limit_that_the_gateways_own_comes_before_is_not_told_of() -> None:
+    async with gateway_of({"a": Script(hits("x"), {"retrieve": {"maxK": 65}})}, limits={"max_k": 60}) as gateway:
+        assert notes(await gateway.retrieve(k=70)) == "k is at most 60"

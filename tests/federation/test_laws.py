@@ -20,12 +20,13 @@ from tests.engines import Running, Script, gateway_of
 from tests.obligations import obligation
 from tests.schema import check_frame
 
-quick = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 
 # What engines return: few ids, so that they meet; few languages, so that filters cut.
 IDS = st.sampled_from([f"d{n}" for n in range(8)])
 ODD_IDS: st.SearchStrategy[Any] = IDS | st.sampled_from([7, 7.0, "7", "", None, True, "a\ud800", "a\ufffd", ["x"]])
 LANGS = st.sampled_from(["en", "fr", "de"])
+YEARS = st.integers(1990, 1993)
 SCORES: st.SearchStrategy[Any] = st.floats(0, 1) | st.floats() | st.none() | st.integers() | st.just("0.5")
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
@@ -33,13 +34,13 @@ JSON = st.recursive(
     max_leaves=4,
 )
 METAS: st.SearchStrategy[Any] = (
-    st.fixed_dictionaries({"lang": LANGS, "year": st.integers(1990, 1993)})
+    st.fixed_dictionaries({"lang": LANGS, "year": YEARS})
     | st.fixed_dictionaries({}, optional={"lang": LANGS | JSON, "engine": JSON, "x": JSON})
     | JSON
 )
 MEMBERS = st.fixed_dictionaries({}, optional={"meta": METAS, "text": JSON | st.text(), "trust": JSON, "citation": JSON})
 GOOD_MEMBERS = st.fixed_dictionaries(
-    {"meta": st.fixed_dictionaries({"lang": LANGS, "year": st.integers(1990, 1993)}), "text": st.text(max_size=9)}
+    {"meta": st.fixed_dictionaries({"lang": LANGS, "year": YEARS}), "text": st.text(max_size=9)}
 )
 GOOD_HITS = st.lists(st.builds(Hit, IDS, st.floats(0, 1), st.floats(0, 1), GOOD_MEMBERS), max_size=10)
 ODD_HITS: st.SearchStrategy[Any] = st.lists(st.builds(Hit, ODD_IDS, SCORES, SCORES, MEMBERS), max_size=8)
@@ -108,9 +109,7 @@ ODD = st.builds(
 
 LEAVES = st.one_of(
     st.fixed_dictionaries({"field": st.just("lang"), "op": st.sampled_from(["eq", "ne"]), "value": LANGS}),
-    st.fixed_dictionaries(
-        {"field": st.just("year"), "op": st.sampled_from(["gt", "lte"]), "value": st.integers(1990, 1993)}
-    ),
+    st.fixed_dictionaries({"field": st.just("year"), "op": st.sampled_from(["gt", "lte"]), "value": YEARS}),
 )
 FILTERS = st.recursive(
     LEAVES,
@@ -122,9 +121,10 @@ FILTERS = st.recursive(
     max_leaves=3,
 )
 METHODS = st.sampled_from(["rrf", "weighted", "convex", "confidence"])
-REQUESTS = st.fixed_dictionaries(
-    {}, optional={"k": st.integers(1, 12), "filter": FILTERS, "fusion": st.fixed_dictionaries({"method": METHODS})}
-)
+FUSIONS = st.fixed_dictionaries({"method": METHODS})
+REQUESTS = st.fixed_dictionaries({}, optional={"k": st.integers(1, 12), "filter": FILTERS, "fusion": FUSIONS})
+WEIGHTS = st.dictionaries(st.sampled_from(["e0", "e1", "dense", "typo"]), st.floats(-1, 3), max_size=2)
+ROUTES = st.fixed_dictionaries({"depth": st.integers(-2, 5), "path": st.lists(st.text(), max_size=2)})
 ODD_REQUESTS = st.fixed_dictionaries(
     {},
     optional={
@@ -186,7 +186,7 @@ async def answered(gateway: Running, params: Mapping[str, Any]) -> dict[str, Any
     return check_frame("retrieve", json.dumps(answer).encode(), id=1)
 
 
-def satisfied(filter: Any, meta: Mapping[str, Any]) -> bool:
+def satisfied(filter: Any, meta: Mapping[str, Any]) -> Any:
     """What a filter means on complete, plain metadata, told in other words than the gateway's."""
     if "not" in filter:
         return not satisfied(filter["not"], meta)

@@ -77,7 +77,7 @@ async def test_members_of_any_kind_never_end_an_answer() -> None:
         "x",
         1.0,
         text=Text("words"),
-        meta=MappingProxyType(
+        meta=MappingProxyType[Any, Any](
             {
                 "deep": deep,
                 "loop": loop,
@@ -109,9 +109,10 @@ async def test_members_of_any_kind_never_end_an_answer() -> None:
     assert not {"x-deep", "x-raw"} & set(one)
 
 
-@pytest.mark.parametrize(
-    "reply", [None, {}, EngineReply(hits=[None]), EngineReply(hits=None), EngineReply(hits=hits("x"), notes=None)]
-)  # type: ignore[list-item,arg-type]
+ODD: Any = EngineReply
+
+
+@pytest.mark.parametrize("reply", [None, {}, ODD(hits=[None]), ODD(hits=None), ODD(hits=hits("x"), notes=None)])
 async def test_a_reply_that_is_none_costs_that_engine_only(reply: Any) -> None:
     async def odd(query: EngineQuery, call: Call) -> EngineReply:
         return reply  # type: ignore[no-any-return]

@@ -116,6 +116,13 @@ async def test_of_two_required_engines_that_failed_the_first_in_the_plan_is_repo
             assert (await gateway.refused())["data"]["engine"] == order[0]
 
 
+async def test_a_required_engine_that_was_cut_off_by_anothers_failure_is_not_the_one_to_blame() -> None:
+    scripts = {"a": hanging(), "b": failing(RateLimited("busy", retry_after_ms=9_000_000))}
+    async with gateway_of(scripts, engines={id: {"required": True} for id in "ab"}) as gateway:
+        error = await gateway.refused()
+    assert (error["code"], error["data"]["engine"]) == (-32011, "b")
+
+
 @obligation(234)
 async def test_a_required_engine_of_the_first_turn_that_fails_ends_the_call() -> None:
     scripts = {"main": failing(BackendUnavailable("down", retryable=False)), "spare": Script(hits("y"))}
@@ -149,13 +156,21 @@ async def test_by_priority_unable_engines_do_not_use_up_a_turn_and_proof_ends_it
         assert ids(await gateway.retrieve(mode="dense")) == ["x"]
         assert scripts["spare"].queries == []
     closed = {"main": Script(hits("x"), {"filter": {"fields": {"size": "int"}}}), "spare": Script(hits("y"), FIELDS)}
-    engines = {"main": {"priority": 5, "undeclared": "absent"}}
-    async with gateway_of(closed, engines=engines, federation={"select": "priority"}) as gateway:
+    absent = {"main": {"priority": 5, "undeclared": "absent"}}
+    async with gateway_of(closed, engines=absent, federation={"select": "priority"}) as gateway:
         # As if it had been asked and had answered that there is nothing.
         result = await gateway.retrieve(filter=ENGLISH)
         assert result["hits"] == []
         assert closed["spare"].queries == []
         assert "engine spare was not asked" in notes(result)
+
+
+async def test_by_priority_proof_ends_the_asking_only_after_its_own_turn() -> None:
+    closed = {"filter": {"fields": {"size": "int"}}}
+    scripts = {"a": Script(hits("x"), closed), "b": Script(hits(("y", 1.0, {"lang": "en"})), FIELDS)}
+    engines: dict[str, dict[str, Any]] = {"a": {"priority": 5, "undeclared": "absent"}, "b": {"priority": 5}}
+    async with gateway_of(scripts, engines=engines, federation={"select": "priority"}) as gateway:
+        assert ids(await gateway.retrieve(filter=ENGLISH)) == ["y"]
 
 
 async def test_by_priority_a_turn_that_answered_nothing_has_answered() -> None:
