@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint format types bench nightly wheel clean
+.PHONY: demo test lint format types bench nightly wheel wheel-test clean
 
 demo: $(VENV)/.local  ## fill the sample's engines, serve them, ask one question
 	@$(BIN)/rcp-gateway demo
@@ -29,6 +29,9 @@ bench: $(VENV)/.dev  ## measurements, side by side with peers in one run
 nightly: $(VENV)/.dev  ## soak and fuzz
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m nightly --timeout 1800
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not nightly" --hypothesis-profile thorough --timeout 1800
+
+wheel-test: $(VENV)/.dev  ## the wheel alone, in a fresh environment
+	$(BIN)/python -m pytest -m nightly tests/end_to_end/test_wheel.py
 
 wheel: $(VENV)/.dev
 	$(PIP) wheel --no-deps --wheel-dir dist .

@@ -18,6 +18,7 @@ import orjson
 from benchmarks.processes import ROOT
 from benchmarks.table import show
 from gateway import _json
+from gateway.cli.serve import settle
 from gateway.fusion import Ranking, Rrf, fuse
 from gateway.model import RetrieveResult, Usage
 from gateway.protocol.envelope import success
@@ -96,6 +97,7 @@ def medians(rounds: int, *functions: Callable[[], object]) -> list[float]:
 
 
 def main(quick: bool = False) -> None:
+    settle()
     answers = bodies()
     mine, plain = (orjson.loads(make(answers))["result"]["hits"] for make in (ours, theirs))
     assert [hit["id"] for hit in mine] == [hit["id"] for hit in plain], "they do not agree on the answer"

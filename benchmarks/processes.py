@@ -30,7 +30,7 @@ class Child:
         self._process = subprocess.Popen(
             argv,
             cwd=cwd,
-            env={**os.environ, **env},
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ from gateway.spi import (
     EngineKind,
     EngineQuery,
     EngineReply,
+    SparseVector,
+    TransformQuery,
+    TransformReply,
     VectorNeed,
     hookimpl,
 )
@@ -58,10 +62,16 @@ class Script:
     opening: Callable[[], Awaitable[None]] | None = None
     push: Callable[[Filter], Pushdown[Any]] | None = None
     need: VectorNeed | None = None
+    sparse: VectorNeed | None = None
+    document_need: VectorNeed | None = None
+    embed: Callable[[EmbedQuery, Call], Awaitable[EmbedReply]] | None = None
+    rerank: Callable[[Any, Call], Awaitable[Any]] | None = None
+    add: Callable[[Sequence[Document], Call], Awaitable[IndexAddResult]] | None = None
     meta_complete: bool = True
     federates: bool = False
     queries: list[EngineQuery] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    embedded: list[EmbedQuery] = field(default_factory=list)
     added: list[Document] = field(default_factory=list)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     started: asyncio.Event = field(default_factory=asyncio.Event)
@@ -82,6 +92,17 @@ class ScriptedEngine(Engine):
     def vector_need(self, mode: str | None) -> VectorNeed | None:
         return self.script.need
 
+    def document_need(self) -> VectorNeed | None:
+        return self.script.document_need
+
+    def sparse_need(self, mode: str | None) -> VectorNeed | None:
+        return self.script.sparse
+
+    async def embed_sparse(self, query: EmbedQuery, call: Call) -> Sequence[SparseVector]:
+        """One term a letter, weighted by how often it occurs."""
+        counts = [Counter(map(ord, text)) for text in query.inputs]
+        return [SparseVector(tuple(one), tuple(map(float, one.values()))) for one in counts]
+
     def push_down(self, filter: Filter) -> Pushdown[Any]:
         return self.script.push(filter) if self.script.push is not None else super().push_down(filter)
 
@@ -98,12 +119,23 @@ class ScriptedEngine(Engine):
         return EngineReply(hits=list(self.script.hits)[: query.k], exhausted=len(self.script.hits) <= query.k)
 
     async def embed(self, query: EmbedQuery, call: Call) -> EmbedReply:
+        self.script.embedded.append(query)
+        if self.script.embed is not None:
+            return await self.script.embed(query, call)
         return EmbedReply(vectors=tuple((float(len(text)), 1.0) for text in query.inputs))
 
     async def rerank(self, query: Any, call: Call) -> Sequence[float | None]:
+        if self.script.rerank is not None:
+            found: Sequence[float | None] = await self.script.rerank(query, call)
+            return found
         return [float(len(passage)) for passage in query.passages]
 
+    async def transform(self, query: TransformQuery, call: Call) -> TransformReply:
+        return TransformReply(queries=(query.text.upper(),))
+
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
+        if self.script.add is not None:
+            return await self.script.add(documents, call)
         self.script.added += documents
         return IndexAddResult(ids=tuple(str(document.id) for document in documents), chunks=len(documents))
 
@@ -175,14 +207,14 @@ class Running:
         checked: dict[str, Any] = check_exchange(sent, answer)
         return checked
 
-    async def retrieve(self, query: str = "q", **params: Any) -> dict[str, Any]:
+    async def retrieve(self, query: Any = "q", **params: Any) -> dict[str, Any]:
         """The result of a retrieve that must succeed."""
         answer = await self.call("retrieve", {"query": query, **params})
         assert "result" in answer, answer
         result: dict[str, Any] = answer["result"]
         return result
 
-    async def refused(self, query: str = "q", **params: Any) -> dict[str, Any]:
+    async def refused(self, query: Any = "q", **params: Any) -> dict[str, Any]:
         """The error of a retrieve that must fail."""
         answer = await self.call("retrieve", {"query": query, **params})
         assert "error" in answer, answer

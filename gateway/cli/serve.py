@@ -21,7 +21,7 @@ from gateway.transports.server import Address, serve
 from gateway.transports.signals import stop_on_signals
 from gateway.transports.stdio import claim, serve_stdio
 
-__all__ = ["over_http", "serve_http", "serve_on_stdio"]
+__all__ = ["over_http", "serve_http", "serve_on_stdio", "settle"]
 
 
 @asynccontextmanager
@@ -64,7 +64,7 @@ async def serve_http(
     """Serves until a signal; the first one drains, the second one ends at once."""
 
     async def serving(gateway: Gateway, stop: asyncio.Event) -> None:
-        _settle()
+        settle()
         async with over_http(gateway, host=host, port=port, sessions=sessions) as address:
             say(f"rcp-gateway: serving {address.url}{config.http.base}")
             await stop.wait()
@@ -78,7 +78,7 @@ async def serve_on_stdio(config: GatewayConfig, plugins: Plugins) -> int:
     stdin, stdout = claim()
 
     async def serving(gateway: Gateway, stop: asyncio.Event) -> None:
-        _settle()
+        settle()
         await serve_stdio(
             gateway.dispatcher,
             Session("strict", ANONYMOUS),
@@ -120,7 +120,7 @@ async def _until_stopped(
     return 0
 
 
-def _settle() -> None:
+def settle() -> None:
     """What start-up made stays for good: the garbage collector need not walk it again and again.
 
     Calls leave hardly any cycles behind, so looking for them after every 700 objects is mostly in vain.

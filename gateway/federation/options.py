@@ -76,12 +76,10 @@ def wanted_options(request: RetrieveRequest, snapshot: Snapshot) -> tuple[list[W
     """
     wanted: list[Wanted] = []
     losses: list[Loss] = []
-    asked = [Wanted("mode", request.mode), Wanted("unit", request.unit), Wanted("level", request.level)]
-    asked.append(Wanted("modality", request.modality))
-    asked += [Wanted("content", modality) for modality in dict.fromkeys(_blocks(request))]
-    for option in asked:
-        if option.value is None:
-            continue
+    named: list[tuple[str, Any]] = [("mode", request.mode), ("unit", request.unit), ("level", request.level)]
+    named.append(("modality", request.modality))
+    named += [("content", modality) for modality in dict.fromkeys(_blocks(request))]
+    for option in [Wanted(name, value) for name, value in named if value is not None]:
         if any(option.offered_by(view) for view in snapshot.views):
             wanted.append(option)
         elif option.droppable and request.strict is False:

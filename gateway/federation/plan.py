@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.errors import BackendUnavailable, CallerError, Code, InternalError, RcpError, UpstreamError
+from gateway.errors import BackendUnavailable, CallerError, Code, InternalError, RcpError
 from gateway.federation.capability import Snapshot, View, max_k
 from gateway.federation.loss import Loss, Reason, said
 from gateway.federation.options import Wanted, check_gateway_options, options_for, wanted_options
@@ -27,6 +27,7 @@ __all__ = ["Defaults", "Leg", "RetrievePlan", "plan"]
 logger = logging.getLogger("gateway.plan")
 
 DEFAULT_K = 10
+_NO_FILTER: Pushdown[Any] = Pushdown(native=None, residual=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,9 @@ class Leg:
     weight: float
     offer: LegOffer
     filter: Filter | None = None
-    pushdown: Pushdown[Any] = field(default_factory=lambda: Pushdown(native=None, residual=None))
+    pushdown: Pushdown[Any] = _NO_FILTER
     need: VectorNeed | None = None
+    sparse: VectorNeed | None = None
 
     @property
     def id(self) -> str:
@@ -268,7 +270,7 @@ class _Builder:
         try:
             pushed = self._pushed(view, engine)
             mode = options.given.get("mode")
-            need = engine.vector_need(mode)
+            need, sparse = engine.vector_need(mode), engine.sparse_need(mode)
         except RcpError as error:
             return self._failed(view, error)
         except Exception as error:  # the boundary of the legs: an adapter may fail in any way
@@ -276,8 +278,6 @@ class _Builder:
             return self._failed(view, InternalError("the engine failed unexpectedly"))
         if isinstance(pushed, Reason):
             return pushed
-        if need is not None and need.sparse:
-            return self._failed(view, UpstreamError("it needs a sparse vector, which no engine here makes"))
         filter, pushdown = pushed
         most = max_k(view.capabilities) or max(self.limit, self.depth)
         if most < min(self.told, self.limit):
@@ -292,6 +292,7 @@ class _Builder:
             filter=filter,
             pushdown=pushdown,
             need=need,
+            sparse=sparse,
         )
 
     def _failed(self, view: View, error: RcpError) -> Reason:

@@ -5,7 +5,6 @@ Everything here comes from a client and is clamped, never trusted.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,7 +52,7 @@ def deadline_of(meta: Mapping[str, Any], limit: float) -> tuple[float, bool]:
     Anything that is no number is ignored. Raises :class:`~gateway.errors.Timeout` if no time is left at all.
     """
     given = meta.get("deadlineMs")
-    if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given):
+    if isinstance(given, bool) or not isinstance(given, int | float) or given != given:  # NaN
         return limit, False
     if given <= 0:
         raise Timeout("the deadline had passed when the request arrived")

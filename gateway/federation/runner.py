@@ -50,7 +50,7 @@ class Deadline:
 
     def cuts(self, timeout: float) -> bool:
         """True if what is left is less than an engine with this timeout usually has: being late says little of it."""
-        return self.remaining() < min(timeout, 0.95 * self.usual)
+        return self.remaining() < min(timeout, 0.9 * self.usual)
 
 
 def _ignore(fraction: float, stage: str) -> None:
@@ -185,7 +185,8 @@ async def _attempts(
             faulty = faulty or error.code == Code.INTERNAL_ERROR
             asked = error.data.get("retryAfterMs")
             jittered = delay * member.jitter()
-            wait = max(jittered, asked / 1000) if isinstance(asked, int | float) else jittered
+            # Loops round their timers to milliseconds, and never sooner means never.
+            wait = max(jittered, asked / 1000 + 0.002) if isinstance(asked, int | float) else jittered
             if wait >= call.remaining():
                 raise
             await asyncio.sleep(wait)

@@ -39,10 +39,13 @@ def merged_meta(fused: Fused, keep: Callable[[Meta], bool] | None = None) -> Met
     reserved = _RESERVED_TOO if citations else _RESERVED
     meta = _own(best.hit, reserved)
     if len(fused.copies) > 1:
-        alone = meta
-        meta = {}
-        for copy in reversed(fused.copies):
-            meta.update(_own(copy.hit, reserved))
+        alone, meta = meta, {}
+        encoded = best.hit.members.get("meta")
+        for copy in reversed(fused.copies[1:]):
+            # The same document in two engines usually has the same metadata, as can be seen while it is encoded.
+            if copy.hit.members.get("meta") != encoded:
+                meta.update(_own(copy.hit, reserved))
+        meta.update(alone)
         if keep is not None and not keep(meta):
             meta = alone
     if citations:

@@ -17,7 +17,7 @@ from gateway import _json
 __all__ = ["Hit", "decoded", "hit", "member", "meta_of", "text_of_hit", "with_meta"]
 
 
-class Hit(msgspec.Struct, frozen=True):
+class Hit(msgspec.Struct, frozen=True, gc=False):
     """``members`` holds every member but id, score and confidence by its wire name, encoded or plain.
 
     ``score`` is the engine's own number, always higher-is-better (RCP section 4.6); ``None`` if it gave none that can

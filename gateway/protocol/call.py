@@ -79,7 +79,7 @@ class Notifier:
                 params["data"] = {"detail": "not representable"}
         if self._token is not None:
             params["_meta"] = {"progressToken": _json.Raw(self._token)}
-        self._send("notifications/log", _json.encode(params))
+        self._send("notifications/log", _json.encode(params), counted=True)
 
     def close(self) -> None:
         """Sends what is pending; nothing after it."""
@@ -97,14 +97,15 @@ class Notifier:
             params["stage"] = _json.mend(self._stage)
         if self._message is not None:
             params["message"] = _json.mend(self._message)
-        if self._hits is not None:
-            params["partial"] = {"hits": [_json.Raw(hit) for hit in self._hits]}
-        self._hits = None
-        self._send("notifications/progress", _json.encode(params))
+        hits, self._hits = self._hits, None
+        if hits is not None:
+            params["partial"] = {"hits": [_json.Raw(hit) for hit in hits]}
+        self._send("notifications/progress", _json.encode(params), counted=hits is None)
 
-    def _send(self, method: str, params: bytes) -> None:
-        if self._emit is not None and self._left > 0:
-            self._left -= 1
+    def _send(self, method: str, params: bytes, *, counted: bool) -> None:
+        """Sends what is within the limit. Frames with hits, one for each engine, do not count against it."""
+        if self._emit is not None and (self._left > 0 or not counted):
+            self._left -= counted
             self._emit(envelope.notification(method, params))
 
 

@@ -18,13 +18,15 @@ from gateway.spi.engine import (
     Process,
     RerankQuery,
     SparseVector,
+    TransformQuery,
+    TransformReply,
     VectorNeed,
 )
 from gateway.spi.facade import Facade, FacadeGateway, FacadeKind, FacadeRequest, FacadeResponse, FacadeSettings
 from gateway.spi.hooks import ENTRY_POINT_GROUP, hookimpl
 from gateway.spi.http import HttpClient, HttpResponse, HttpSettings, raise_for_status, redacted
 from gateway.spi.passage import chunk_of, citation_of, document_id, passage_id
-from gateway.spi.probe import Finding, Probe
+from gateway.spi.probe import Finding, Probe, finding
 from gateway.spi.sse import SseDecoder
 
 __all__ = [
@@ -57,10 +59,13 @@ __all__ = [
     "Route",
     "SparseVector",
     "SseDecoder",
+    "TransformQuery",
+    "TransformReply",
     "VectorNeed",
     "chunk_of",
     "citation_of",
     "document_id",
+    "finding",
     "hookimpl",
     "passage_id",
     "raise_for_status",

@@ -51,7 +51,8 @@ class EncodedHit(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=Tr
         return raw
 
     def __contains__(self, name: str) -> bool:
-        return self.get(name) is not None
+        raw = getattr(self, name) if name in _NAMES else ABSENT
+        return raw is not ABSENT and raw != _NULL
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())

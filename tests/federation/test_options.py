@@ -200,3 +200,8 @@ async def test_what_is_asked_upstream_keeps_the_funnel() -> None:
         await gateway.retrieve(k=5, candidateK=5)
     assert script.queries[0].k == 5
     assert script.queries[0].candidate_k is None
+
+
+async def test_json_is_the_encoding_there_is() -> None:
+    async with gateway_of({"a": Script(hits("x"))}) as gateway:
+        assert ids(await gateway.retrieve(encoding="json")) == ["x"]

@@ -91,7 +91,7 @@ async def test_a_write_that_fails_is_not_tried_again() -> None:
             calls += 1
             raise BackendUnavailable("broke off")
 
-        engine.index_add = dies  # type: ignore[union-attr,method-assign,assignment]
+        engine.index_add = dies  # type: ignore[union-attr,method-assign]
         answer = await gateway.call("index/add", {"documents": [{"text": "t"}]})
     assert answer["error"]["code"] == -32010
     assert answer["error"]["data"]["engine"] == "a"
@@ -229,6 +229,6 @@ async def test_progress_brings_each_engines_hits_as_it_answers_filtered_and_seal
     told = [frame["params"] for frame in frames]
     assert [one["progressToken"] for one in told] == ["t"] * len(told)  # type: ignore[index]
     fractions = [one["progress"] for one in told]  # type: ignore[index]
-    assert fractions == sorted(fractions)  # type: ignore[type-var]
+    assert fractions == sorted(fractions)
     partial = [[one["id"] for one in frame["partial"]["hits"]] for frame in told if "partial" in frame]  # type: ignore[operator,index]
     assert partial == [["x"], ["y"]]

@@ -27,6 +27,7 @@ from gateway.filters import (
     to_json,
 )
 from gateway.testing.filters import HARD_FIELDS, wire_filters
+from tests.obligations import obligation
 
 BIG = 2**53
 
@@ -109,6 +110,7 @@ def test_the_place_starts_where_the_caller_says() -> None:
     assert refusal({"or": []}, path="defaults.filter").data["field"] == "defaults.filter.or"
 
 
+@obligation(161)
 def test_an_operator_that_is_not_advertised_is_an_unsupported_option() -> None:
     error = refusal({"and": [leaf("kw", "contains", "a")]}, operators={Op.EQ})
     assert error.code == -32005

@@ -379,7 +379,7 @@ async def test_fractions_stay_within_0_and_1_and_never_fall() -> None:
     assert [frame["progress"] for frame in frames] == [0.5, 0.5, 0.5, 0.5, 1.0, 1.0]
 
 
-async def test_reports_of_one_turn_become_one_frame_and_one_with_hits_is_its_own() -> None:
+async def test_reports_of_one_turn_become_one_frame_but_hits_have_their_own() -> None:
     hit = b'{"id":"a","score":1.0}'
 
     async def handler(request: Any, call: Any) -> Any:
@@ -393,7 +393,20 @@ async def test_reports_of_one_turn_become_one_frame_and_one_with_hits_is_its_own
     frames = await _progress(await ready(retrieve=handler), 1)
     assert [frame["progress"] for frame in frames] == [0.5, 0.999, 1.0]
     assert frames[0]["partial"] == {"hits": [{"id": "a", "score": 1.0}]}
-    assert "partial" not in frames[1]
+    assert ["partial" in frame for frame in frames] == [True, False, False]
+
+
+async def test_hits_reported_in_one_turn_are_all_sent_with_their_own_words_whatever_the_limit() -> None:
+    async def handler(request: Any, call: Any) -> Any:
+        call.progress(0.1, "recall", "begun")
+        for n, id in enumerate("abc"):
+            call.progress(n / 10, "recall", id, hits=[b'{"id":"%s","score":1.0}' % id.encode()])
+            call.progress(n / 10, "recall", "chatter")
+        return {"hits": []}
+
+    client = await ready(retrieve=handler, limits=Limits(notifications_per_call=1))
+    frames = [frame for frame in await _progress(client, 1) if "partial" in frame]
+    assert [(frame["message"], frame["partial"]["hits"][0]["id"]) for frame in frames] == [(x, x) for x in "abc"]
 
 
 @obligation(199)
