@@ -14,10 +14,11 @@ from anyio import fail_after
 
 from gateway.config.walk import Walker
 from gateway.errors import BackendUnavailable, ConfigError, RcpError, UpstreamError
+from gateway.filters import Condition, FieldType, Op
 from gateway.model import FusionOptions, RerankOptions, capabilities_to_wire, member, meta_of
 from gateway.secret import Secret
 from gateway.spi import Engine, EngineQuery, EngineReply
-from gateway_llamacloud.engine import LlamaCloudKind
+from gateway_llamacloud.engine import LlamaCloudEngine, LlamaCloudKind
 from gateway_llamacloud.settings import LlamaCloudConfig
 from tests.facades import call, context
 from tests.servers.llamacloud import Chunk, Fault, Index, serve
@@ -329,3 +330,12 @@ def test_a_key_that_is_written_out_is_refused_and_not_repeated(tmp_path: Any) ->
     walker.struct(LlamaCloudConfig, {"index_id": "i", "api_key": "llx-written"}, "with")
     assert [error.path for error in walker.errors] == ["with.api_key"]
     assert "llx-written" not in str(walker.errors[0])
+
+
+def test_a_native_filter_is_shown_as_it_is_sent_and_settings_are_printed_without_the_key() -> None:
+    config = settings(fields={"lang": "keyword"})
+    engine = LlamaCloudEngine(config, None, logging.getLogger("x"))  # type: ignore[arg-type]
+    pushdown = engine.push_down(Condition("lang", Op.EQ, "en", FieldType.KEYWORD))
+    shown = engine.describe(pushdown.native)
+    assert shown == {"custom_filters": {"lang": {"operator": "eq", "value": "en"}}}
+    assert "llx-secret" not in f"{shown}{config}{config!r}"
