@@ -297,7 +297,8 @@ def _report(error: Exception, *, debug: bool) -> int:
         traceback.print_exception(error)
     code, lines = _told(error)
     for line in lines:
-        say(redact(line))
+        # A configuration error quotes no value that could be a secret, and speaks of secrets by name.
+        say(line if isinstance(error, ConfigError) else redact(line))
     return code
 
 

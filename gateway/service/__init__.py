@@ -79,7 +79,7 @@ class Service:
                 id=view.id,
                 server=PeerInfo(name=view.member.spec.kind.name),
                 capabilities=capabilities_to_wire(published(view.capabilities)),
-                meta={"x-gateway": {"open": view.member.engine is not None, "breaker": view.member.breaker.state}},
+                meta={"x-gateway": {"state": view.member.state, "breaker": view.member.breaker.state}},
             )
             for view in snapshot.views
         ]
