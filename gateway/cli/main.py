@@ -281,7 +281,7 @@ def main(argv: list[str] | None = None) -> None:
         code = 1
     except (click.Abort, KeyboardInterrupt):
         code = 130
-    except Exception as error:  # noqa: BLE001  # one of the five boundaries: a person gets a line, not a traceback
+    except Exception as error:  # noqa: BLE001  # a boundary: a person gets a line, not a traceback
         code = _report(error, debug="--debug" in (sys.argv[1:] if argv is None else argv))
     sys.exit(code if isinstance(code, int) else 0)
 
