@@ -70,6 +70,7 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
         depth=config.federation.depth,
         verify=config.federation.verify,
         max_k=limits.max_k,
+        max_query=limits.query,
         deadline=limits.deadline,
         reserve=limits.reserve,
     )

@@ -41,9 +41,11 @@ def read_config(path: Path, plugins: Plugins) -> GatewayConfig:
         named = [(key, raw.get(key)) for key in ("writes", "embed", "transform")]
         walker.errors.extend(_targets([(key, str(one)) for key, one in named if isinstance(one, str)], offers))
         facades = raw.get("facades")
+        made: list[Any] = []
         for index, facade in enumerate(facades if isinstance(facades, list) else ()):
             if isinstance(facade, Mapping) and isinstance(facade.get("kind"), str):
-                _facade(walker, plugins, facade["kind"], facade.get("with"), f"facades[{index}]", ids)
+                made.append(_facade(walker, plugins, facade["kind"], facade.get("with"), f"facades[{index}]", ids))
+        _check_routes(walker, made)
         fusion = raw.get("fusion")
         if isinstance(fusion, Mapping) and isinstance(fusion.get("method"), str):
             _check_method(walker, plugins, fusion["method"])
@@ -94,9 +96,20 @@ def facades_of(config: GatewayConfig, plugins: Plugins) -> list[Facade]:
         _facade(walker, plugins, section.kind, section.settings, f"facades[{index}]", ids)
         for index, section in enumerate(config.facades)
     ]
+    _check_routes(walker, made)
     if walker.errors:
         raise located(walker.errors, config.source, config.lines)
     return made
+
+
+def _check_routes(walker: Walker, facades: Sequence[Any]) -> None:
+    """Two facades cannot answer at one path; of two, one would never be heard."""
+    taken: set[tuple[str, str]] = set()
+    for index, facade in enumerate(facades):
+        routes = set() if facade is FAULT else set(facade.routes())
+        for method, path in sorted(routes & taken):
+            walker.fault(f"facades[{index}]", f"another facade already answers {method} {path}")
+        taken |= routes
 
 
 def _facade(walker: Walker, plugins: Plugins, name: str, value: Any, path: str, engines: Sequence[str]) -> Any:

@@ -94,6 +94,7 @@ class LimitSettings(Section, frozen=True):
     batch: Count = 100
     max_k: Count = 1000
     concurrency: Count = 64
+    query: Count = 65_536
     deadline: Positive = 30.0
     reserve: NotNegative = 0.05
     embeddings: Annotated[int, Meta(ge=0)] = 4096

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.errors import BackendUnavailable, CallerError, Code, InternalError, RcpError
+from gateway.errors import BackendUnavailable, CallerError, Code, InternalError, RcpError, invalid_params
 from gateway.federation.capability import Snapshot, View, max_k
 from gateway.federation.loss import Loss, Reason, said
 from gateway.federation.options import Wanted, check_gateway_options, options_for, wanted_options
@@ -43,6 +43,7 @@ class Defaults:
     depth: int = 3
     verify: bool = True
     max_k: int = 1000
+    max_query: int = 65_536
     deadline: float = 30.0
     reserve: float = 0.05
 
@@ -105,6 +106,8 @@ def plan(
     Everything that can be wrong with the request is found here, before any engine hears of it.
     """
     assert request.query is not None
+    if len(text_of(request.query)) > defaults.max_query:
+        raise invalid_params(f"a query has at most {defaults.max_query} characters", field="query")
     if request.cursor is not None:
         raise CallerError("the cursor is not known here", code=Code.NOT_FOUND, data={"field": "cursor"})
     offered = snapshot.capabilities.retrieve

@@ -13,6 +13,8 @@ from gateway.protocol import envelope
 
 __all__ = ["LEVELS", "Notifier", "RequestCall", "progress_token"]
 
+_TOKEN = 512
+
 LEVELS = ("debug", "info", "notice", "warning", "error")
 """Section 17.1, mildest first."""
 
@@ -20,6 +22,8 @@ LEVELS = ("debug", "info", "notice", "warning", "error")
 def progress_token(meta: Mapping[str, Any]) -> str | int | None:
     """The request's token, ``None`` if it has none that is a string or an integer (section 9); a boolean is neither."""
     token = meta.get("progressToken")
+    if isinstance(token, str) and len(token) > _TOKEN:
+        return None  # it is sent back with every frame
     return token if isinstance(token, str | int) and not isinstance(token, bool) else None
 
 

@@ -25,6 +25,9 @@ from gateway.protocol.envelope import IdKey
 
 __all__ = ["TABLE", "Event", "Kind", "Running", "Session", "Sessions", "State"]
 
+_NAME, _CLIENTS = 200, 1000
+"""How much of a client's name is told apart, and how many of one peer are remembered."""
+
 Kind = Literal["strict", "implicit", "peer"]
 
 
@@ -124,7 +127,7 @@ class Session:
         self.snapshot: Any = None
         self.protocol_version = 1
         self.client_log_level: str | None = None
-        self._clients: dict[tuple[str, str | None] | None, IdKey] = {}
+        self._clients: dict[tuple[str, str] | None, IdKey] = {}
         self._opened = 0
         self._in_flight: dict[IdKey, list[Running]] = {}
         self._slots: asyncio.Semaphore | None = None
@@ -151,9 +154,11 @@ class Session:
         """
         self.may_initialize()
         if self.kind == "peer":
-            name = (client.name, client.version) if client else None
+            name = (client.name[:_NAME], (client.version or "")[:_NAME]) if client else None
             if self.initialized and self._clients.get(name, request_id) != request_id:
                 raise CallerError("this client is already initialized", code=Code.INVALID_REQUEST)
+            if len(self._clients) >= _CLIENTS:
+                del self._clients[next(iter(self._clients))]
             self._clients[name] = request_id
             self._opened += 1
         self.state = TABLE[self.kind][self.state][Event.INITIALIZE]

@@ -59,6 +59,8 @@ class Body:
 
     def fault(self, type: str, message: str, *loc: str | int, input: Any = None) -> None:
         self.rows.append(_row(type, message, (*self._loc, *loc), input))
+        if len(self.rows) >= _SHOWN_FAULTS:
+            raise Faults(self.rows)  # no more are shown, so no more are looked for
 
     def inside(self, values: Mapping[str, Any], *loc: str | int) -> Body:
         """An object further down, whose faults count here."""

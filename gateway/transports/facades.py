@@ -13,11 +13,14 @@ from gateway.errors import InternalError, RcpError
 from gateway.protocol import Dispatcher, Session
 from gateway.spi.facade import Facade, FacadeRequest, FacadeResponse
 from gateway.transports.beside import ClientGone, beside
-from gateway.transports.http import HttpApp
+from gateway.transports.http import HttpApp, linger
 
 __all__ = ["FacadeApp"]
 
 logger = logging.getLogger("gateway.facade")
+
+_BODY_LIMIT = 1 << 20
+"""A search takes little; reading a body with a foreign protocol's rules costs far more than its bytes."""
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -61,7 +64,7 @@ class FacadeApp:
             await _send(send, FacadeResponse(status=405, headers={"allow": allowed}))
             return
         try:
-            caller, body = await self._rcp.admit(scope, receive)
+            caller, body = await self._rcp.admit(scope, receive, limit=_BODY_LIMIT)
             request = FacadeRequest(
                 method=scope["method"],
                 path=path,
@@ -73,7 +76,8 @@ class FacadeApp:
         except ClientGone:
             return
         except RcpError as error:
-            response = facade.failure(error)
+            await refuse(receive, send, facade.failure(error))
+            return
         await _send(send, response)
 
     async def _answer(self, facade: Facade, request: FacadeRequest, caller: Caller) -> FacadeResponse:
@@ -87,8 +91,17 @@ class FacadeApp:
             return facade.failure(InternalError())
 
 
-async def _send(send: Send, response: FacadeResponse) -> None:
+async def refuse(receive: Receive, send: Send, response: FacadeResponse) -> None:
+    """Answers before the body was read, and lets the client send the rest for a moment; see ``http._refuse``."""
+    await _send(send, response, close=True)
+    await linger(receive)
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _send(send: Send, response: FacadeResponse, *, close: bool = False) -> None:
     headers = {"content-type": "application/json", **response.headers, "content-length": str(len(response.body))}
+    if close:
+        headers["connection"] = "close"
     encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": response.status, "headers": encoded})
-    await send({"type": "http.response.body", "body": response.body})
+    await send({"type": "http.response.body", "body": response.body, "more_body": close})

@@ -129,12 +129,12 @@ class HttpApp:
     ) -> None:
         peer = _peer(scope)
         try:
-            caller = self._caller(headers, peer)
+            caller = self._caller(headers, peer, self._body_limit)
         except RcpError as error:
             await _refuse(receive, send, _status_of(error), error, extra)
             return
         try:
-            frame = await self._read(receive)
+            frame = await self._read(receive, self._body_limit)
         except RcpError as error:
             # Part of the body was read, so this is an answer and not a refusal to listen (DECISIONS D5).
             await _refuse(receive, send, 408 if error.code == Code.TIMEOUT else 200, error, extra)
@@ -151,7 +151,7 @@ class HttpApp:
         else:
             await _reply(send, 200, reply, [_JSON, *extra])
 
-    async def admit(self, scope: MutableMapping[str, Any], receive: Receive) -> tuple[Caller, bytes]:
+    async def admit(self, scope: MutableMapping[str, Any], receive: Receive, *, limit: int) -> tuple[Caller, bytes]:
         """The caller and the body of a request to a route beside RCP's, under the same rules as RCP's own.
 
         Raises :class:`~gateway.errors.RcpError` for what is refused, :class:`ClientGone` if the client broke off.
@@ -160,13 +160,14 @@ class HttpApp:
         reason = self._guard.refusal(headers)
         if reason is not None:
             raise RcpError(reason, code=Code.UNAUTHORIZED)
-        return self._caller(headers, _peer(scope)), await self._read(receive)
+        limit = min(limit, self._body_limit)
+        return self._caller(headers, _peer(scope), limit), await self._read(receive, limit)
 
-    def _caller(self, headers: dict[bytes, bytes], peer: str) -> Caller:
+    def _caller(self, headers: dict[bytes, bytes], peer: str, limit: int) -> Caller:
         """Who asks, before the body is read. Raises :class:`RcpError` for who may not or announces too much."""
         caller = self._authenticate(headers, peer) if self._authenticate is not None else ANONYMOUS
-        if int(headers.get(b"content-length", b"0")) > self._body_limit:
-            raise too_large(self._body_limit)
+        if int(headers.get(b"content-length", b"0")) > limit:
+            raise too_large(limit)
         return caller
 
     def _session(self, headers: Headers, peer: str, caller: Caller) -> Session:
@@ -183,7 +184,7 @@ class HttpApp:
             case "token":
                 return Session("strict", caller, issue=issue)
 
-    async def _read(self, receive: Receive) -> bytes:
+    async def _read(self, receive: Receive, limit: int) -> bytes:
         """The body. Raises :class:`RcpError` if it is too large or too slow, :class:`ClientGone` if it broke off."""
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -193,7 +194,7 @@ class HttpApp:
             parts, size = [body], len(body)
             try:
                 async with asyncio.timeout(self._body_timeout):
-                    while message.get("more_body", False) and size <= self._body_limit:
+                    while message.get("more_body", False) and size <= limit:
                         message = await receive()
                         if message["type"] == "http.disconnect":
                             raise ClientGone
@@ -201,11 +202,11 @@ class HttpApp:
                         size += len(parts[-1])
             except TimeoutError:
                 raise RcpError("the body took too long to arrive", code=Code.TIMEOUT) from None
-            if size > self._body_limit:
-                raise too_large(self._body_limit)
+            if size > limit:
+                raise too_large(limit)
             body = b"".join(parts)
-        if len(body) > self._body_limit:
-            raise too_large(self._body_limit)
+        if len(body) > limit:
+            raise too_large(limit)
         return body
 
 
@@ -240,12 +241,17 @@ async def _refuse(receive: Receive, send: Send, status: int, error: RcpError, ex
         fields.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": status, "headers": fields})
     await send({"type": "http.response.body", "body": body, "more_body": True})
+    await linger(receive)
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def linger(receive: Receive) -> None:
+    """Throws away what still comes of a request, for a moment."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_LINGER):
             message = await receive()
             while message["type"] == "http.request" and message.get("more_body", False):
                 message = await receive()
-    await send({"type": "http.response.body", "body": b""})
 
 
 def _peer(scope: MutableMapping[str, Any]) -> str:

@@ -15,6 +15,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 __all__ = ["Address", "listen", "serve"]
 
 _HEADER_BYTES = 64 << 10
+_CHUNK_OVERHEAD = 8
+"""Bytes of framing that a byte of a chunked body may cost: chunks of one byte cost six."""
 _LAST_WORDS = 1.0  # seconds for the answers of calls that were cut short
 
 
@@ -158,6 +160,8 @@ class _Protocol(HttpToolsProtocol):
         self._head_timer: TimerHandle | None = None
         self._in_head = False
         self._head_bytes = 0
+        self._body_bytes = 0
+        self._overhead = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -170,17 +174,31 @@ class _Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._in_head:
             self._head_bytes += len(data)
-            if self._head_bytes > _HEADER_BYTES:
-                self.send_400_response("Request header too large.")
-                return
+        else:
+            self._overhead += len(data)
         super().data_received(data)
+        if self._in_head and self._head_bytes > _HEADER_BYTES and not self.transport.is_closing():
+            self.send_400_response("Request header too large.")
+        elif self._overhead > _HEADER_BYTES + _CHUNK_OVERHEAD * self._body_bytes:
+            # Neither head nor body: chunk extensions or trailers without end.
+            self.transport.close()
+            return
         if self._head_timer is None and self._idle() and not self.transport.is_closing():
             self._head_timer = self.loop.call_later(self.header_timeout, self._give_up)
 
     def on_message_begin(self) -> None:
         self._in_head = True
-        self._head_bytes = 0
+        self._head_bytes = self._body_bytes = self._overhead = 0
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # what comes after the body is a trailer; nobody here reads those
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        self._overhead -= len(body)
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
         self._in_head = False

