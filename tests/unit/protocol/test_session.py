@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.caller import ANONYMOUS, Caller
+from gateway.model import PeerInfo
 from gateway.protocol import Dispatcher, Session, Sessions, State
 from gateway.protocol.session import TABLE, Event
 from tests.obligations import obligation
@@ -327,3 +328,12 @@ def test_the_table_covers_every_event_and_never_leaves_closed() -> None:
         for state, ways in states.items():
             assert state is State.CLOSED or {Event.SHUTDOWN, Event.LAST_SHUTDOWN} <= set(ways)
             assert set(ways.values()) <= set(states)
+
+
+def test_what_is_remembered_of_a_peers_clients_is_bounded() -> None:
+    session = Sessions().peer("here", ANONYMOUS)
+    for n in range(3000):
+        client = PeerInfo(name=f"{n}" + "x" * 10_000)
+        session.initialize(None, version=1, client=client, request_id=("int", 1), log_level=None)  # type: ignore[arg-type]
+    assert len(session._clients) <= 1000
+    assert max(len(name[0]) for name in session._clients if name) <= 200
