@@ -205,3 +205,13 @@ async def test_what_is_asked_upstream_keeps_the_funnel() -> None:
 async def test_json_is_the_encoding_there_is() -> None:
     async with gateway_of({"a": Script(hits("x"))}) as gateway:
         assert ids(await gateway.retrieve(encoding="json")) == ["x"]
+
+
+async def test_a_score_that_is_just_enough_is_enough_and_of_nothing_there_is_no_best() -> None:
+    async with gateway_of({"a": Script(hits("x", "y"))}) as gateway:
+        least = (await gateway.retrieve())["hits"][1]["score"]
+        assert ids(await gateway.retrieve(minScore=least)) == ["x", "y"]
+    async with gateway_of({"a": Script([])}) as gateway:
+        result = await gateway.retrieve(minScore=0.5)
+    assert result["hits"] == []
+    assert notes(result) == ""
