@@ -186,6 +186,19 @@ async def test_rerank_is_held_to_what_the_engine_offers() -> None:
         assert (await gateway.call("rerank", {"query": "q", "passages": ["a"], "topN": 99}))["result"]["order"] == [0]
 
 
+async def test_a_reranker_is_not_asked_for_more_than_there_is() -> None:
+    asked: list[Any] = []
+
+    async def rerank(query: Any, call: Call) -> Any:
+        asked.append(query.top_n)
+        return [1.0] * len(query.passages)
+
+    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["llm"]}}, rerank=rerank)}) as gateway:
+        for top in (None, 1, 10**9):
+            await gateway.call("rerank", {"query": "q", "passages": ["a", "b"], "topN": top})
+    assert asked == [2, 1, 2]
+
+
 @obligation(177)
 @pytest.mark.parametrize(
     ("given", "scores", "order"),

@@ -154,6 +154,14 @@ async def test_trust_is_never_raised() -> None:
     assert trust == {"level": "untrusted", "score": 0.9, "injectionSuspected": True}
 
 
+async def test_of_several_copies_the_least_trust_and_any_suspicion_count() -> None:
+    each = [{"score": 0.9, "injectionSuspected": False}, {"score": 0.2, "injectionSuspected": True}, {}]
+    scripts = {f"e{n}": Script([hit("x", 1.0, trust=trust)]) for n, trust in enumerate(each)}
+    async with gateway_of(scripts) as gateway:
+        trust = (await gateway.retrieve())["hits"][0]["trust"]
+    assert trust == {"level": "community", "score": 0.2, "injectionSuspected": True}
+
+
 async def test_equal_ids_of_unrelated_corpora_stay_apart() -> None:
     async with gateway_of(
         {"a": Script(hits("d4")), "b": Script(hits("d4"))}, engines={"a": {"corpus": "one"}, "b": {"corpus": "two"}}
