@@ -11,11 +11,13 @@ from gateway import __version__
 from gateway.config import GatewayConfig
 from gateway.engines import engine_specs, facades_of, read_config, strategies_of
 from gateway.federation.capability import Offer
+from gateway.federation.embeddings import Embeddings
 from gateway.federation.fleet import Fleet
 from gateway.federation.plan import Defaults
 from gateway.model import PeerInfo
 from gateway.plugins import Plugins, load_plugins
 from gateway.protocol.dispatch import Dispatcher, Limits
+from gateway.refine.lexical import MAX_CANDIDATES, METHOD
 from gateway.service import Service
 from gateway.spi.facade import Facade
 
@@ -47,7 +49,15 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
     facades = facades_of(config, plugins)
     strategies = strategies_of(config.fusion, plugins)
     limits = config.limits
-    offer = Offer(limits.max_k, config.writes, config.embed, tuple(strategies))
+    offer = Offer(
+        limits.max_k,
+        config.writes,
+        config.embed,
+        tuple(strategies),
+        transform=config.transform,
+        rerank={"methods": [METHOD], "maxCandidates": MAX_CANDIDATES},
+    )
+    embeddings = Embeddings(limits.embeddings)
     # Federation paths need a name nobody else has: one that is not configured must at least be unique.
     name = config.name or f"rcp-gateway-{uuid.uuid4().hex[:12]}"
     defaults = Defaults(
@@ -66,7 +76,12 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
     fleet = Fleet(specs, offer=offer)
     async with fleet.open():
         service = Service(
-            fleet, defaults, offer, info=PeerInfo(name=name, version=__version__), conformance=CONFORMANCE
+            fleet,
+            defaults,
+            offer,
+            info=PeerInfo(name=name, version=__version__),
+            conformance=CONFORMANCE,
+            embeddings=embeddings,
         )
         dispatcher = Dispatcher(
             service,
@@ -78,3 +93,4 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
             yield Gateway(config, plugins, fleet, service, dispatcher, facades)
         finally:
             await dispatcher.close()
+            await embeddings.close()

@@ -131,14 +131,14 @@ def _context(settings: EngineSettings, config: GatewayConfig) -> Callable[[], Ho
 
 
 def _targets(config: GatewayConfig, specs: Sequence[EngineSpec]) -> Iterator[ConfigError]:
-    """``writes`` and ``embed`` must name engines that can do it, as far as their settings tell."""
+    """``writes``, ``embed`` and ``transform`` must name engines that can do it, as far as their settings tell."""
     by_id = {spec.settings.id: spec for spec in specs}
-    for key, target in (("writes", config.writes), ("embed", config.embed)):
+    for key, target in (("writes", config.writes), ("embed", config.embed), ("transform", config.transform)):
         spec = by_id.get(target or "")
         if spec is None:
             continue
         offers = spec.kind.offers(spec.config)
-        able = offers.embed is not None if key == "embed" else offers.index is not None and bool(offers.index.writable)
+        able = getattr(offers, key) is not None if key != "writes" else bool(offers.index and offers.index.writable)
         # A server of unknown abilities tells only when it is open.
         if not able and not spec.kind.federates:
             yield ConfigError(f"engine {target!r} (kind {spec.kind.name}) cannot serve that", path=key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import struct
 import time
@@ -12,6 +13,7 @@ from gateway._json import Raw
 from gateway.caller import Caller
 from gateway.errors import CallerError, Code, InternalError, invalid_params, option_unsupported
 from gateway.federation.capability import Offer, Snapshot, View, batch_limit, max_candidates, published
+from gateway.federation.embeddings import Embeddings
 from gateway.federation.explain import explained
 from gateway.federation.fleet import Fleet
 from gateway.federation.loss import Failure, Loss, notes_of
@@ -21,7 +23,18 @@ from gateway.federation.reading import Reply
 from gateway.federation.recall import Outcome, recall
 from gateway.federation.route import deadline_of, route_of, visited
 from gateway.federation.runner import Deadline
-from gateway.federation.single import Single, embed, id_text, index_add, index_delete, rerank, target
+from gateway.federation.single import (
+    Single,
+    embed,
+    embed_sparse,
+    id_text,
+    index_add,
+    index_delete,
+    rerank,
+    target,
+    transform,
+    transformer,
+)
 from gateway.federation.verdict import admit, judge
 from gateway.filters import compiled
 from gateway.fusion import Fused, Ranking, fuse, read_identity
@@ -40,17 +53,26 @@ from gateway.model import (
     RerankResult,
     RetrieveRequest,
     RetrieveResult,
+    SparseEmbedResult,
+    TransformRequest,
+    TransformResult,
     capabilities_to_wire,
     text_of,
 )
 from gateway.refine.cut import cut
+from gateway.refine.lexical import MAX_CANDIDATES, METHOD, lexical_scores
 from gateway.refine.pack import pack, sealed
 from gateway.spi.call import ClientCall, Route
-from gateway.spi.engine import RerankQuery
+from gateway.spi.engine import RerankQuery, TransformQuery
 
 __all__ = ["Service"]
 
 _PROBE_SECONDS = 120.0
+
+_TRANSFORMED = 3
+_MOST_TRANSFORMED = 16
+_INLINE_CHARACTERS = 10_000
+"""Some 10 ms of BM25; what is longer goes to a thread, so that other calls are not held up."""
 
 Handler = Callable[[Any, ClientCall], Awaitable[Any]]
 
@@ -58,17 +80,29 @@ Handler = Callable[[Any, ClientCall], Awaitable[Any]]
 class Service:
     """What the gateway answers. Holds no request; everything a call needs comes with it."""
 
-    def __init__(self, fleet: Fleet, defaults: Defaults, offer: Offer, *, info: PeerInfo, conformance: str) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        defaults: Defaults,
+        offer: Offer,
+        *,
+        info: PeerInfo,
+        conformance: str,
+        embeddings: Embeddings,
+    ) -> None:
         self.info = info
         self.conformance = conformance
         self._fleet = fleet
         self._defaults = defaults
         self._offer = offer
+        self._embeddings = embeddings
         self._identity = read_identity(defaults.document_identity)
         self.handlers: Mapping[str, Handler] = {
             "retrieve": self.retrieve,
             "embed": self.embed,
+            "embed/sparse": self.embed_sparse,
             "rerank": self.rerank,
+            "query/transform": self.transform,
             "index/add": self.index_add,
             "index/delete": self.index_delete,
             "catalog/list": self.catalog,
@@ -85,7 +119,14 @@ class Service:
         admit(call.snapshot, planned)
         told = self._teller(planned, call)
         outcomes = await recall(
-            planned, call.snapshot, call, deadline, route, verify=self._defaults.verify, answered=told
+            planned,
+            call.snapshot,
+            call,
+            deadline,
+            route,
+            embeddings=self._embeddings,
+            verify=self._defaults.verify,
+            answered=told,
         )
         losses = [*planned.losses, *judge(call.snapshot, planned, outcomes)]
         fused, notes = self._fuse(planned, outcomes)
@@ -184,7 +225,7 @@ class Service:
         offered, limit = view.capabilities.embed, batch_limit(view.capabilities)
         if limit is not None and len(inputs) > limit:
             raise invalid_params(f"at most {limit} inputs at once", field="inputs")
-        vectors = await embed(self._single(view, call), inputs, request.kind or "document")
+        vectors = await embed(self._single(view, call), inputs, request.kind or "document", self._embeddings)
         dimension = len(vectors[0]) if vectors else (offered.dimension if offered else None) or 1
         if request.encoding == "f32-base64":
             return EmbedResult(vectors=tuple(map(_base64, vectors)), dimension=dimension, encoding="f32-base64")
@@ -194,23 +235,54 @@ class Service:
         if request.query is None:
             raise invalid_params("a query is required", field="query")
         passages = self._texts(_either(request.passages, request.documents, "passages", "documents"), "passages")
-        view = target(call.snapshot, "rerank", None)
-        offered = view.capabilities.rerank
-        if request.method is not None and request.method not in ((offered.methods if offered else None) or ()):
-            raise option_unsupported("that rerank method is not offered", option=request.method, field="method")
-        most = max_candidates(view.capabilities)
+        view = self._reranker(request, call.snapshot)
+        most = MAX_CANDIDATES if view is None else max_candidates(view.capabilities)
         if most is not None and len(passages) > most:
             raise invalid_params(f"at most {most} passages at once", field="passages")
         top = len(passages) if request.top_n is None else min(request.top_n, len(passages))
         if top < 1 and passages:
             raise invalid_params("topN is at least 1", field="topN")
-        query = RerankQuery(
-            query=text_of(request.query), passages=passages, method=request.method, model=request.model, top_n=top
-        )
-        scores = await rerank(self._single(view, call), query) if passages else ()
+        text = text_of(request.query)
+        if view is None:
+            scores = await _by_words(text, passages)
+        else:
+            query = RerankQuery(query=text, passages=passages, method=request.method, model=request.model, top_n=top)
+            scores = await rerank(self._single(view, call), query) if passages else ()
         order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[:top]
         results = tuple({"index": index, "score": scores[index]} for index in order)
-        return RerankResult(scores=scores, order=tuple(order), results=results)
+        meta = {"x-gateway": {"method": METHOD}} if view is None else None
+        return RerankResult(scores=scores, order=tuple(order), results=results, meta=meta)
+
+    def _reranker(self, request: RerankRequest, snapshot: Snapshot) -> View | None:
+        """The engine that reranks; ``None`` to do it by words here, if asked for or if no engine in scope reranks."""
+        views = [view for view in snapshot.views if view.capabilities.rerank is not None]
+        if request.method == METHOD or (request.method is None and not views):
+            return None
+        offered = views[0].capabilities.rerank if views else None
+        if request.method is not None and request.method not in ((offered.methods if offered else None) or ()):
+            raise option_unsupported("that rerank method is not offered", option=request.method, field="method")
+        models = offered.models if offered is not None else None
+        if request.model is not None and models is not None and request.model not in models:
+            raise option_unsupported("that model is not offered", option=request.model, field="model")
+        return target(snapshot, "rerank", None)
+
+    async def embed_sparse(self, request: EmbedRequest, call: ClientCall) -> SparseEmbedResult:
+        inputs = self._texts(_either(request.inputs, request.texts, "inputs", "texts"), "inputs")
+        view = target(call.snapshot, "sparse_embed", None)
+        vectors = await embed_sparse(self._single(view, call), inputs) if inputs else []
+        return SparseEmbedResult(sparse=tuple({"indices": one.indices, "values": one.values} for one in vectors))
+
+    async def transform(self, request: TransformRequest, call: ClientCall) -> TransformResult:
+        if request.query is None or request.method is None:
+            raise invalid_params("query and method are required", field="method" if request.query else "query")
+        if not isinstance(request.query, str):
+            self._texts([request.query] if isinstance(request.query, Content) else request.query, "query")
+        view = transformer(call.snapshot, request.method, self._offer.transform)
+        n = min(request.n or _TRANSFORMED, _MOST_TRANSFORMED)
+        query = TransformQuery(text=text_of(request.query), method=request.method, n=n)
+        reply = await transform(self._single(view, call), query)
+        meta = {"x-gateway": {"notes": list(reply.notes)}} if reply.notes else None
+        return TransformResult(queries=reply.queries, hypothetical=reply.hypothetical, meta=meta)
 
     async def index_add(self, request: IndexAddRequest, call: ClientCall) -> IndexAddResult:
         if request.documents is None:
@@ -271,6 +343,12 @@ class Service:
                 raise option_unsupported(f"{one.type} is not offered", option=one.type, field=f"{field}[{index}]")
             texts.append(text_of(one))
         return tuple(texts)
+
+
+async def _by_words(query: str, passages: Sequence[str]) -> tuple[float, ...]:
+    if len(query) + sum(map(len, passages)) <= _INLINE_CHARACTERS:
+        return lexical_scores(query, passages)
+    return await asyncio.to_thread(lexical_scores, query, passages)
 
 
 def _base64(vector: Sequence[float]) -> str:

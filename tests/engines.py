@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ from gateway.spi import (
     EngineKind,
     EngineQuery,
     EngineReply,
+    SparseVector,
+    TransformQuery,
+    TransformReply,
     VectorNeed,
     hookimpl,
 )
@@ -58,6 +62,7 @@ class Script:
     opening: Callable[[], Awaitable[None]] | None = None
     push: Callable[[Filter], Pushdown[Any]] | None = None
     need: VectorNeed | None = None
+    sparse: VectorNeed | None = None
     document_need: VectorNeed | None = None
     embed: Callable[[EmbedQuery, Call], Awaitable[EmbedReply]] | None = None
     rerank: Callable[[Any, Call], Awaitable[Any]] | None = None
@@ -91,6 +96,14 @@ class ScriptedEngine(Engine):
     def document_need(self) -> VectorNeed | None:
         return self.script.document_need
 
+    def sparse_need(self, mode: str | None) -> VectorNeed | None:
+        return self.script.sparse
+
+    async def embed_sparse(self, query: EmbedQuery, call: Call) -> Sequence[SparseVector]:
+        """One term a letter, weighted by how often it occurs."""
+        counts = [Counter(map(ord, text)) for text in query.inputs]
+        return [SparseVector(tuple(one), tuple(map(float, one.values()))) for one in counts]
+
     def push_down(self, filter: Filter) -> Pushdown[Any]:
         return self.script.push(filter) if self.script.push is not None else super().push_down(filter)
 
@@ -117,6 +130,9 @@ class ScriptedEngine(Engine):
             found: Sequence[float | None] = await self.script.rerank(query, call)
             return found
         return [float(len(passage)) for passage in query.passages]
+
+    async def transform(self, query: TransformQuery, call: Call) -> TransformReply:
+        return TransformReply(queries=(query.text.upper(),))
 
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
         if self.script.add is not None:

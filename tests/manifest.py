@@ -12,7 +12,6 @@ LATER: dict[int, str] = {
     156: _CURSORS,
     157: _CURSORS,
     179: _NOT_OFFERED,
-    180: _NOT_OFFERED,
     184: _NOT_OFFERED,
     185: _NOT_OFFERED,
     260: _CURSORS,

@@ -44,7 +44,8 @@ def narrowed(config: GatewayConfig, plugins: Plugins, target: str) -> GatewayCon
     spec = specs[target]
     index = spec.kind.offers(spec.config).index
     if (index is None or not index.writable) and not spec.kind.federates:
-        raise ConfigError(f"engine {target!r} (kind {spec.kind.name}) cannot be written to")
+        told = "; set `writable: true` in its settings" if hasattr(spec.config, "writable") else ""
+        raise ConfigError(f"engine {target!r} (kind {spec.kind.name}) cannot be written to{told}")
     wanted = {target, *spec.kind.embedders(spec.config)}
     engines = tuple(engine for engine in config.engines if engine.id in wanted)
     return msgspec.structs.replace(config, engines=engines, writes=target, embed=None)

@@ -211,7 +211,10 @@ def explain(request_file: Path | None, path: Path, as_json: bool, filter_: str |
         given = _json_option(request_file.read_text("utf-8"), "REQUEST_FILE")
         if not isinstance(given, dict):
             raise click.BadParameter("not a JSON object", param_hint="REQUEST_FILE")
-        params |= given.get("params", given)
+        method, inner = given.get("method", "retrieve"), given.get("params", given)
+        if method != "retrieve" or not isinstance(inner, dict):
+            raise click.BadParameter("not a retrieve with an object for its params", param_hint="REQUEST_FILE")
+        params |= inner
     if filter_ is not None:
         params["filter"] = _json_option(filter_, "--filter")
     if mode:

@@ -21,10 +21,13 @@ async def run_probe(config: GatewayConfig, plugins: Plugins, id: str) -> int:
         mark = "  " if one.ok else "! "
         out.print(f"{mark}{one.question}", markup=False, soft_wrap=True)
         out.print(f"     {one.answer}", markup=False, soft_wrap=True, style=None if one.ok else "bold")
-    settings = dict.fromkeys(one.setting for one in found if one.setting)
+    settings: dict[str, str] = {}
+    for one in found:
+        if one.setting:
+            settings.setdefault(one.setting.split(":")[0], one.setting)
     if settings:
         out.print(f"\nsettings for `with:` of {id}:", markup=False)
-        for setting in settings:
+        for setting in settings.values():
             out.print(f"  {setting}", markup=False)
     wrong = sum(not one.ok for one in found)
     say(f"rcp-gateway: {len(found)} questions, {wrong} with an answer to worry about")

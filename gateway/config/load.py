@@ -135,7 +135,7 @@ def _relations(value: Mapping[str, Any]) -> Iterator[ConfigError]:
             if id in ids:
                 yield ConfigError(f"the id {id!r} is already taken", path=f"engines[{index}].id")
             ids.add(id)
-    for key in ("writes", "embed"):
+    for key in ("writes", "embed", "transform"):
         target = value.get(key)
         if isinstance(target, str) and target not in ids:
             yield ConfigError(f"there is no engine {target!r}{nearest(target, ids)}", path=key)

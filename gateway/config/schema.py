@@ -84,7 +84,10 @@ class StdioSection(Section, frozen=True):
 
 
 class LimitSettings(Section, frozen=True):
-    """What one client may ask for. ``deadline`` ends every call; ``reserve`` is kept of it for fusing and answering."""
+    """What one client may ask for. ``deadline`` ends every call; ``reserve`` is kept of it for fusing and answering.
+
+    ``embeddings`` is how many vectors of texts are kept, so that a text is not embedded again; 0 keeps none.
+    """
 
     body: Count = 16 * 1024 * 1024
     line: Count = 16 * 1024 * 1024
@@ -93,6 +96,7 @@ class LimitSettings(Section, frozen=True):
     concurrency: Count = 64
     deadline: Positive = 30.0
     reserve: NotNegative = 0.05
+    embeddings: Annotated[int, Meta(ge=0)] = 4096
 
 
 class FusionSettings(Section, frozen=True):
@@ -162,7 +166,8 @@ class LogSettings(Section, frozen=True):
 class Sections(Section, frozen=True):
     """The keys of the file. ``name`` identifies this gateway in federation paths and must be unique among gateways.
 
-    ``writes`` and ``embed`` name the one engine that ``index/add``, ``index/delete`` and ``embed`` go to.
+    ``writes`` and ``embed`` name the one engine that ``index/add``, ``index/delete`` and ``embed`` go to, ``transform``
+    the one for ``query/transform``.
     """
 
     name: Name = ""
@@ -170,6 +175,7 @@ class Sections(Section, frozen=True):
     facades: tuple[FacadeSection, ...] = ()
     writes: str | None = None
     embed: str | None = None
+    transform: str | None = None
     http: HttpSection = HttpSection()
     stdio: StdioSection = StdioSection()
     limits: LimitSettings = LimitSettings()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from gateway.model import (
     LogCapability,
     RerankCapability,
     RetrieveCapability,
+    TransformCapability,
     capabilities_to_wire,
 )
 
@@ -42,6 +43,7 @@ __all__ = [
 _OWN_FUSION = ("rrf", "weighted", "convex")
 _OWN_FIELDS = frozenset({*PROVENANCE, UPSTREAM})
 _OPERATORS = tuple(op.value for op in Op)
+_TRANSFORMS = ("rewrite", "hyde", "multi-query", "decompose", "step-back")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,9 @@ class Offer:
     writes: str | None
     embed: str | None
     strategies: tuple[str, ...]
+    transform: str | None = None
+    rerank: Mapping[str, Any] = field(default_factory=dict)
+    """The gateway's own reranking, for ``x-gateway.rerank``; empty if there is none."""
 
 
 def fields_of(capabilities: Capabilities) -> dict[str, FieldType]:
@@ -188,10 +193,15 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
     writer = by_id.get(offer.writes or "")
     embedder = by_id.get(offer.embed or "") if offer.embed else _first(views, "embed")
     reranker = _first(views, "rerank")
+    sparse = _first(views, "sparse_embed")
+    # Who may see no engine has nothing to rerank, and is told of nothing.
+    own = offer.rerank if views else {}
     capabilities = Capabilities(
         retrieve=_retrieve(retrieving, offer) if retrieving else None,
         embed=_embed(embedder),
-        rerank=_rerank(reranker),
+        sparse_embed=sparse.capabilities.sparse_embed if sparse is not None else None,
+        rerank=_rerank(reranker, own),
+        transform=_transform(views, offer),
         index=_index(writer),
         filter=FilterCapability(fields={name: kind.value for name, kind in fields.items()}, operators=_OPERATORS)
         if fields
@@ -200,7 +210,7 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
         streaming=Empty(),
         log=LogCapability(levels=("debug", "info", "notice", "warning", "error")),
         catalog=CatalogCapability(engines=len(views)),
-        vendor={"x-gateway": _vendor(retrieving, _rerank(reranker), offer)},
+        vendor={"x-gateway": _vendor(retrieving, offer, _own_rerank(reranker, own))},
     )
     return published(capabilities), fields
 
@@ -251,13 +261,30 @@ def _embed(view: View | None) -> EmbedCapability | None:
     )
 
 
-def _rerank(view: View | None) -> RerankCapability | None:
+def _rerank(view: View | None, own: Mapping[str, Any]) -> RerankCapability | None:
+    """That of the engine; without one, the gateway's own way under a method that the schema has no name for."""
     given = view.capabilities.rerank if view is not None else None
     if view is None or given is None:
-        return None
+        return RerankCapability(max_candidates=own.get("maxCandidates")) if own else None
+    methods = tuple(method for method in given.methods or () if method in _RERANK_METHODS)
     return RerankCapability(
-        methods=given.methods, max_candidates=max_candidates(view.capabilities), models=given.models
+        methods=methods or None, max_candidates=max_candidates(view.capabilities), models=given.models
     )
+
+
+def _own_rerank(view: View | None, own: Mapping[str, Any]) -> dict[str, Any]:
+    """What goes under ``x-gateway``: the gateway's own method, and those of the engine that the schema cannot name."""
+    given = view.capabilities.rerank if view is not None else None
+    further = [method for method in (given.methods if given else None) or () if method not in _RERANK_METHODS]
+    return {**own, "methods": [*own.get("methods", ()), *further]} if own or further else {}
+
+
+def _transform(views: Sequence[View], offer: Offer) -> TransformCapability | None:
+    """Each method goes to one engine, but different ones may go to different engines."""
+    asked = [view for view in views if offer.transform is None or view.id == offer.transform]
+    offered = _union(one.methods for view in asked if (one := view.capabilities.transform) is not None) or ()
+    methods = tuple(method for method in _TRANSFORMS if method in offered)
+    return TransformCapability(methods=methods) if methods else None
 
 
 def _index(view: View | None) -> IndexCapability | None:
@@ -266,10 +293,13 @@ def _index(view: View | None) -> IndexCapability | None:
     return IndexCapability(writable=True) if given is not None and given.writable else None
 
 
-def _vendor(views: Sequence[View], reranker: RerankCapability | None, offer: Offer) -> dict[str, Any]:
+def _vendor(views: Sequence[View], offer: Offer, rerank: Mapping[str, Any]) -> dict[str, Any]:
     """What the schema of capabilities has no place for."""
-    extra = [method for method in (reranker and reranker.methods) or () if method not in _RERANK_METHODS]
-    vendor: dict[str, Any] = {"fusion": list(offer.strategies), "rerank": extra, "guaranteed": _guaranteed(views)}
+    vendor: dict[str, Any] = {
+        "fusion": list(offer.strategies),
+        "rerank": dict(rerank),
+        "guaranteed": _guaranteed(views),
+    }
     return {name: value for name, value in vendor.items() if value}
 
 

@@ -30,7 +30,9 @@ _LONGEST_DELAY = 30.0
 _METHODS: dict[str, tuple[str, ...]] = {
     "retrieve": ("retrieve",),
     "embed": ("embed",),
+    "sparse_embed": ("embed_sparse",),
     "rerank": ("rerank",),
+    "transform": ("transform",),
 }
 
 
@@ -118,11 +120,16 @@ def check_overridden(engine: Engine, capabilities: Capabilities) -> None:
         raise PluginError(f"{type(engine).__name__} declares capabilities but does not override {', '.join(missing)}")
 
 
-def vector_needs(engine: Engine, capabilities: Capabilities) -> list[VectorNeed]:
-    """The vectors an open engine will ask for, in any of its modes and for documents; each once."""
+def vector_needs(engine: Engine, capabilities: Capabilities) -> tuple[list[VectorNeed], list[VectorNeed]]:
+    """The vectors an open engine will ask for, in any of its modes and for documents, each once: dense and sparse."""
     retrieve = capabilities.retrieve
     modes: list[Any] = [] if retrieve is None else [None, *(retrieve.modes or ())]
-    needs = [engine.document_need(), *(engine.vector_need(mode) for mode in modes)]
+    dense = [engine.document_need(), *(engine.vector_need(mode) for mode in modes)]
+    sparse = [engine.sparse_need(mode) for mode in modes]
+    return _once(dense), _once(sparse)
+
+
+def _once(needs: Sequence[VectorNeed | None]) -> list[VectorNeed]:
     return list(dict.fromkeys(need for need in needs if need is not None))
 
 
@@ -212,14 +219,20 @@ class Fleet:
 
     def _misfits(self, member: Member) -> Iterator[str]:
         """Where an open engine and the one it takes vectors from do not go together, as far as both say."""
-        needs = vector_needs(member.engine, member.capabilities) if member.engine is not None else ()
-        for need in needs:
+        if member.engine is None:
+            return
+        dense, sparse = vector_needs(member.engine, member.capabilities)
+        for need in sparse:
+            embedder = self.members.get(need.embedder)
+            if embedder is None:
+                yield f"takes its sparse vectors from {need.embedder!r}, which is not configured"
+            elif embedder.observed and embedder.capabilities.sparse_embed is None:
+                yield f"takes its sparse vectors from {need.embedder!r}, which makes none"
+        for need in dense:
             embedder = self.members.get(need.embedder)
             offered = embedder.capabilities.embed if embedder is not None else None
             if embedder is None:
                 yield f"takes its vectors from {need.embedder!r}, which is not configured"
-            elif need.sparse:
-                yield f"needs sparse vectors; engine {need.embedder} gives dense ones, as every engine here"
             elif offered is None and embedder.observed:
                 yield f"takes its vectors from {need.embedder!r}, which does not embed"
             elif offered is not None and need.dimension and offered.dimension not in (None, need.dimension):

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.errors import BackendUnavailable, CallerError, Code, InternalError, RcpError, UpstreamError
+from gateway.errors import BackendUnavailable, CallerError, Code, InternalError, RcpError
 from gateway.federation.capability import Snapshot, View, max_k
 from gateway.federation.loss import Loss, Reason, said
 from gateway.federation.options import Wanted, check_gateway_options, options_for, wanted_options
@@ -63,6 +63,7 @@ class Leg:
     filter: Filter | None = None
     pushdown: Pushdown[Any] = _NO_FILTER
     need: VectorNeed | None = None
+    sparse: VectorNeed | None = None
 
     @property
     def id(self) -> str:
@@ -269,7 +270,7 @@ class _Builder:
         try:
             pushed = self._pushed(view, engine)
             mode = options.given.get("mode")
-            need = engine.vector_need(mode)
+            need, sparse = engine.vector_need(mode), engine.sparse_need(mode)
         except RcpError as error:
             return self._failed(view, error)
         except Exception as error:  # the boundary of the legs: an adapter may fail in any way
@@ -277,8 +278,6 @@ class _Builder:
             return self._failed(view, InternalError("the engine failed unexpectedly"))
         if isinstance(pushed, Reason):
             return pushed
-        if need is not None and need.sparse:
-            return self._failed(view, UpstreamError("it needs a sparse vector, which no engine here makes"))
         filter, pushdown = pushed
         most = max_k(view.capabilities) or max(self.limit, self.depth)
         if most < min(self.told, self.limit):
@@ -293,6 +292,7 @@ class _Builder:
             filter=filter,
             pushdown=pushdown,
             need=need,
+            sparse=sparse,
         )
 
     def _failed(self, view: View, error: RcpError) -> Reason:

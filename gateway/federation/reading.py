@@ -20,7 +20,7 @@ from gateway.filters import judged
 from gateway.model import Hit, member
 from gateway.spi.call import Call
 from gateway.spi.codec import mend
-from gateway.spi.engine import Engine
+from gateway.spi.engine import Engine, SparseVector
 
 __all__ = ["Reply", "read", "sound"]
 
@@ -48,7 +48,14 @@ class Reply:
 
 
 async def read(
-    leg: Leg, vector: tuple[float, ...] | None, engine: Engine, call: Call, reply: Reply, *, verify: bool
+    leg: Leg,
+    vector: tuple[float, ...] | None,
+    sparse: SparseVector | None,
+    engine: Engine,
+    call: Call,
+    reply: Reply,
+    *,
+    verify: bool,
 ) -> None:
     """Asks for the window, and for more while a residual filter leaves it unfilled."""
     accept = _acceptance(leg, verify=verify, complete=engine.meta_complete, reply=reply)
@@ -56,7 +63,7 @@ async def read(
     k = leg.depth
     exhausted = False
     for _ in range(_REFILLS + 1):
-        answer = await engine.retrieve(replace(leg.query, k=k, vector=vector), call)
+        answer = await engine.retrieve(replace(leg.query, k=k, vector=vector, sparse_vector=sparse), call)
         if len(answer.hits) > k:
             reply.tell("dropped", f"it gave more than the {k} hits asked for")
         given = answer.hits[:k]

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.errors import BackendUnavailable, RcpError, Timeout, UpstreamError
+from gateway.errors import Timeout
 from gateway.federation.capability import Snapshot
+from gateway.federation.embeddings import Embeddings
 from gateway.federation.loss import Failure, said
 from gateway.federation.plan import Leg, RetrievePlan
 from gateway.federation.reading import Reply, read
 from gateway.federation.runner import Deadline, EngineCall, run
+from gateway.federation.vectors import QueryVectors, Vectors
 from gateway.spi.call import Call, ClientCall, Route
-from gateway.spi.engine import EmbedQuery, Engine, VectorNeed
+from gateway.spi.engine import Engine
 
-__all__ = ["Outcome", "Vector", "recall", "vectors"]
+__all__ = ["Outcome", "recall"]
 
 logger = logging.getLogger("gateway.recall")
 
 Outcome = Reply | Failure
-
-Vector = tuple[float, ...]
-_Embedding = asyncio.Task[Vector | Failure]
 
 
 async def recall(
@@ -35,6 +33,7 @@ async def recall(
     deadline: Deadline,
     route: Route,
     *,
+    embeddings: Embeddings,
     verify: bool = True,
     answered: Callable[[int, int, Outcome], None] | None = None,
 ) -> list[Outcome]:
@@ -46,7 +45,7 @@ async def recall(
     """
     outcomes: list[Outcome] = []
     for legs in plan.turns:
-        turn = _Turn(legs, plan, snapshot, call, deadline, route, verify, answered)
+        turn = _Turn(legs, plan, snapshot, call, deadline, route, embeddings, verify, answered)
         outcomes += await turn.run()
         if turn.over or any(isinstance(outcome, Reply) for outcome in outcomes):
             break
@@ -61,6 +60,7 @@ class _Turn:
     call: ClientCall
     deadline: Deadline
     route: Route
+    shared: Embeddings
     verify: bool
     answered: Callable[[int, int, Outcome], None] | None
     over: bool = False
@@ -68,8 +68,8 @@ class _Turn:
     fractions: dict[str, float] = field(default_factory=dict)
 
     async def run(self) -> list[Outcome]:
-        embeddings = self._embeddings()
-        tasks = {asyncio.create_task(self._leg(leg, embeddings), name=f"leg {leg.id}"): leg for leg in self.legs}
+        vectors = QueryVectors(self.legs, self.plan.query, self.snapshot, self.shared, self.route, self.deadline)
+        tasks = {asyncio.create_task(self._leg(leg, vectors), name=f"leg {leg.id}"): leg for leg in self.legs}
         ends = {task: self._end_of(leg) for task, leg in tasks.items()}
         outcomes: dict[str, Outcome] = {}
         pending: Collection[asyncio.Task[Outcome]] = tasks
@@ -83,7 +83,7 @@ class _Turn:
                 for task in (task for task in tasks if task in done):
                     outcomes[tasks[task].id] = self._known(tasks[task], task.result(), len(outcomes) + 1)
         finally:
-            await self._end({*pending, *embeddings.values()})
+            await self._end({*pending, *vectors.tasks})
         if not self.over:
             for task in pending:
                 outcomes[tasks[task].id] = self._stuck(tasks[task])
@@ -106,7 +106,7 @@ class _Turn:
         budget = min(leg.view.member.settings.timeout, self.deadline.remaining())
         return asyncio.get_running_loop().time() + budget + self.deadline.reserve / 2
 
-    async def _end(self, tasks: set[asyncio.Task[Outcome] | _Embedding]) -> None:
+    async def _end(self, tasks: set[asyncio.Task[Any]]) -> None:
         """Cancels what still runs and waits for it: at most the reserve, and not beyond the deadline."""
         running = {task for task in tasks if not task.done()}
         for task in running:
@@ -117,37 +117,16 @@ class _Turn:
             for task in stubborn:
                 logger.warning("%s ignores its cancellation and is left to itself", task.get_name())
 
-    def _embeddings(self) -> dict[str, _Embedding]:
-        """One embedding for each distinct embedder; text legs never wait for it."""
-        needs = dict.fromkeys(leg.need.embedder for leg in self.legs if leg.need is not None)
-        return {id: asyncio.create_task(self._embed(id), name=f"embed {id}") for id in needs}
-
-    async def _embed(self, id: str) -> Vector | Failure:
-        member = self.snapshot.embedder(id)
-        if member is None:
-            return Failure(id, BackendUnavailable("it is not there"))
-        if member.federates and self.route.depth < 0:
-            return Failure(id, UpstreamError("the request may not be forwarded any further (depth 0)"))
-        query = EmbedQuery(inputs=(self.plan.query,))
-
-        async def embed(engine: Engine, call: Call) -> Vector:
-            (vector,) = vectors(await engine.embed(query, call), 1)
-            return vector
-
-        return await run(member, embed, EngineCall(self.route), self.deadline)
-
-    async def _leg(self, leg: Leg, embeddings: Mapping[str, _Embedding]) -> Outcome:
+    async def _leg(self, leg: Leg, vectors: QueryVectors) -> Outcome:
         reply = Reply(leg)
-        vector: Vector | None = None
+        ready = Vectors()
 
         async def prepare() -> None:
-            nonlocal vector
-            if leg.need is not None:
-                # Shielded: this leg running out of time must not take the vector from the others.
-                vector = self._fitting(leg.need, await asyncio.shield(embeddings[leg.need.embedder]))
+            nonlocal ready
+            ready = await vectors.of(leg)
 
         async def retrieve(engine: Engine, call: Call) -> Reply:
-            await read(leg, vector, engine, call, reply, verify=self.verify)
+            await read(leg, ready.dense, ready.sparse, engine, call, reply, verify=self.verify)
             return reply
 
         call = EngineCall(
@@ -159,18 +138,6 @@ class _Turn:
             return reply
         return outcome
 
-    def _fitting(self, need: VectorNeed, vector: Vector | Failure) -> Vector:
-        """The embedding if it can be used. An embedder that the caller may not see is not named, nor quoted."""
-        seen = self.snapshot.view(need.embedder) is not None
-        name = f"its embedder {need.embedder}" if seen else "its embedder"
-        if isinstance(vector, Failure):
-            error = vector.error
-            told = f"{name} failed: {error.message}" if seen else f"{name} failed"
-            raise Timeout(told) if vector.client_deadline else _unavailable(told, error)
-        if need.dimension and len(vector) != need.dimension:
-            raise UpstreamError(f"it needs vectors of {need.dimension} numbers; {name} gives {len(vector)}")
-        return vector
-
     def _progress(self, leg: Leg, fraction: float, stage: str) -> None:
         if not 0 <= fraction <= 1:
             return
@@ -180,23 +147,3 @@ class _Turn:
 
     def _log(self, level: str, message: str, data: Mapping[str, object] | None) -> None:
         self.call.log(level, said(message), data)
-
-
-def _unavailable(message: str, error: RcpError) -> BackendUnavailable:
-    wait = error.data.get("retryAfterMs")
-    return BackendUnavailable(message, retryable=error.retryable, data=None if wait is None else {"retryAfterMs": wait})
-
-
-def vectors(reply: Any, count: int) -> Sequence[Vector]:
-    """What an embedder returned, if it is one vector per text, all of one dimension and of finite numbers.
-
-    Raises :class:`~gateway.errors.BackendUnavailable` otherwise: a vector nobody can use is no vector.
-    """
-    given: Sequence[Vector] = reply.vectors
-    if len(given) != count:
-        raise BackendUnavailable(f"it gave {len(given)} vectors for {count} texts")
-    if len({len(vector) for vector in given}) > 1 or not all(given):
-        raise BackendUnavailable("its vectors are not of one dimension")
-    if not all(math.isfinite(value) for vector in given for value in vector):
-        raise BackendUnavailable("its vectors hold something that is not a finite number")
-    return given

@@ -1,4 +1,4 @@
-"""Calls that go to exactly one engine: embedding, reranking and writing.
+"""Calls that go to exactly one engine: embedding, reranking, transforming a query and writing.
 
 Vectors of different embedders are never mixed (RCP section 15.7) and a write is never fanned out (section 7.10).
 """
@@ -12,18 +12,30 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from gateway.errors import BackendUnavailable, Code, RcpError, Unsupported, UpstreamError
+from gateway.errors import BackendUnavailable, Code, RcpError, Unsupported, UpstreamError, option_unsupported
 from gateway.federation.capability import Snapshot, View, batch_limit
+from gateway.federation.embeddings import Embeddings, Vector, sound
 from gateway.federation.fleet import Member
 from gateway.federation.loss import Failure
-from gateway.federation.recall import Vector, vectors
 from gateway.federation.runner import Deadline, EngineCall, run
+from gateway.federation.vectors import sound_sparse
 from gateway.federation.verdict import surfaced
 from gateway.model import Document, IndexAddResult
 from gateway.spi.call import Call, Route
-from gateway.spi.engine import EmbedQuery, Engine, RerankQuery, VectorNeed
+from gateway.spi.codec import mend
+from gateway.spi.engine import EmbedQuery, Engine, RerankQuery, SparseVector, TransformQuery, TransformReply, VectorNeed
 
-__all__ = ["Single", "embed", "index_add", "index_delete", "rerank", "target"]
+__all__ = [
+    "Single",
+    "embed",
+    "embed_sparse",
+    "index_add",
+    "index_delete",
+    "rerank",
+    "target",
+    "transform",
+    "transformer",
+]
 
 T = TypeVar("T")
 
@@ -48,6 +60,17 @@ class Single:
 
         A write is tried once: whether it took effect before it failed is not known (section 13.1).
         """
+        self.may_forward()
+        member = self.member
+        call = EngineCall(self.route)
+        outcome = await run(member, operation, call, self.deadline, retry=not write, whole=write)
+        if isinstance(outcome, Failure):
+            # That a document is there already is about the client's document, whoever says it (section 7.10).
+            raise surfaced(outcome.engine, outcome.error, (Code.CONFLICT,) if write else ())
+        return outcome
+
+    def may_forward(self) -> None:
+        """Raises if the engine would hand the request on, and it may go no further."""
         member = self.member
         if member.federates and (self.cycle or self.route.depth < 0):
             why = (
@@ -56,12 +79,6 @@ class Single:
                 else "may not be forwarded any further (depth 0)"
             )
             raise surfaced(member.settings.id, UpstreamError(f"the request {why}"))
-        call = EngineCall(self.route)
-        outcome = await run(member, operation, call, self.deadline, retry=not write, whole=write)
-        if isinstance(outcome, Failure):
-            # That a document is there already is about the client's document, whoever says it (section 7.10).
-            raise surfaced(outcome.engine, outcome.error, (Code.CONFLICT,) if write else ())
-        return outcome
 
 
 def target(snapshot: Snapshot, capability: str, named: str | None) -> View:
@@ -76,21 +93,49 @@ def target(snapshot: Snapshot, capability: str, named: str | None) -> View:
     raise Unsupported(f"{capability} is not offered", data={"option": capability})
 
 
-async def embed(single: Single, inputs: Sequence[str], kind: str) -> tuple[Vector, ...]:
-    """One vector per input, in order and all of one dimension. Batches are cut to what the engine takes at once."""
+async def embed(
+    single: Single, inputs: Sequence[str], kind: str, known: Embeddings | None = None
+) -> tuple[Vector, ...]:
+    """One vector per input, in order and all of one dimension. Batches are cut to what the engine takes at once.
+
+    ``known`` is looked at first and remembers what is new; documents that are stored pass it by, as each comes once.
+    """
     limit = batch_limit(single.member.capabilities) or len(inputs) or 1
     found: list[Vector] = []
     for start in range(0, len(inputs), limit):
         batch = tuple(inputs[start : start + limit])
-        query = EmbedQuery(inputs=batch, kind="document" if kind == "document" else "query")
-
-        async def ask(engine: Engine, call: Call, query: EmbedQuery = query) -> Sequence[Vector]:
-            return vectors(await engine.embed(query, call), len(query.inputs))
-
-        found += await single.ask(ask)
+        found += await (_fresh(single, batch, kind) if known is None else _known(single, batch, kind, known))
         if len(found[0]) != len(found[-1]):
             raise surfaced(single.member.settings.id, BackendUnavailable("its vectors are not of one dimension"))
     return tuple(found)
+
+
+async def _fresh(single: Single, batch: tuple[str, ...], kind: str) -> Sequence[Vector]:
+    query = EmbedQuery(inputs=batch, kind="document" if kind == "document" else "query")
+    offered = single.member.capabilities.embed
+
+    async def ask(engine: Engine, call: Call) -> Sequence[Vector]:
+        return sound((await engine.embed(query, call)).vectors, len(batch), offered)
+
+    return await single.ask(ask)
+
+
+async def _known(single: Single, batch: tuple[str, ...], kind: str, known: Embeddings) -> Sequence[Vector]:
+    single.may_forward()
+    found = await known.vectors(single.member, batch, kind, single.route, single.deadline)
+    if isinstance(found, Failure):
+        raise surfaced(found.engine, found.error)
+    return found
+
+
+async def embed_sparse(single: Single, inputs: Sequence[str]) -> list[SparseVector]:
+    """One sparse vector per input, in order."""
+    query = EmbedQuery(inputs=tuple(inputs), kind="document")
+
+    async def ask(engine: Engine, call: Call) -> list[SparseVector]:
+        return sound_sparse(await engine.embed_sparse(query, call), len(inputs))
+
+    return await single.ask(ask)
 
 
 async def rerank(single: Single, query: RerankQuery) -> tuple[float, ...]:
@@ -108,6 +153,27 @@ async def rerank(single: Single, query: RerankQuery) -> tuple[float, ...]:
     least = min((score for score in scores if score is not None), default=0.0)
     below = min(least - 1.0, math.nextafter(least, -math.inf))
     return tuple(below if score is None else score for score in scores)
+
+
+def transformer(snapshot: Snapshot, method: str, named: str | None) -> View:
+    """The engine for a way of transforming: the one the configuration names, else the first that offers the method."""
+    for view in snapshot.views:
+        offered = view.capabilities.transform
+        if (named is None or view.id == named) and offered is not None and method in (offered.methods or ()):
+            return view
+    raise option_unsupported("that way of transforming is not offered", option=method, field="method")
+
+
+async def transform(single: Single, query: TransformQuery) -> TransformReply:
+    """At least one query and at most ``n``: what an engine gives beyond that, or that is blank, is left out."""
+
+    async def ask(engine: Engine, call: Call) -> TransformReply:
+        return await engine.transform(query, call)
+
+    reply = await single.ask(ask)
+    queries = tuple(mend(one) for one in reply.queries if one.strip())[: query.n]
+    hypothetical = mend(reply.hypothetical) if reply.hypothetical is not None else None
+    return replace(reply, queries=queries or (query.text,), hypothetical=hypothetical)
 
 
 async def index_add(single: Single, documents: Sequence[Document], snapshot: Snapshot) -> IndexAddResult:
@@ -137,7 +203,7 @@ async def _document_vectors(
     """The documents' vectors. An embedder that the caller may not see is not named, nor quoted."""
     id = single.member.settings.id
     embedder = snapshot.embedder(need.embedder)
-    if embedder is None or need.sparse:
+    if embedder is None:
         raise surfaced(id, UpstreamError("its embedder cannot serve it"))
     try:
         found = await embed(single.of(embedder), texts, "document")

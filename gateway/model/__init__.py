@@ -43,6 +43,9 @@ from gateway.model.message import (
     RerankResult,
     RetrieveRequest,
     RetrieveResult,
+    SparseEmbedResult,
+    TransformRequest,
+    TransformResult,
     Usage,
 )
 
@@ -85,7 +88,10 @@ __all__ = [
     "RetrieveResult",
     "SessionCapability",
     "SparseEmbedCapability",
+    "SparseEmbedResult",
     "TransformCapability",
+    "TransformRequest",
+    "TransformResult",
     "Usage",
     "capabilities_to_wire",
     "decoded",

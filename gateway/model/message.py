@@ -35,6 +35,9 @@ __all__ = [
     "RerankResult",
     "RetrieveRequest",
     "RetrieveResult",
+    "SparseEmbedResult",
+    "TransformRequest",
+    "TransformResult",
     "Usage",
 ]
 
@@ -152,6 +155,12 @@ class EmbedResult(Message, frozen=True):
     encoding: str | None = None
 
 
+class SparseEmbedResult(Message, frozen=True):
+    """Section 7.4. One ``{indices, values}`` per input, in order."""
+
+    sparse: tuple[dict[str, Any], ...]
+
+
 class RerankRequest(Message, frozen=True):
     """Section 7.6. ``documents`` is the other spelling of ``passages`` that real peers use (DECISIONS D4)."""
 
@@ -170,6 +179,24 @@ class RerankResult(Message, frozen=True):
     scores: tuple[float, ...]
     order: tuple[int, ...]
     results: tuple[dict[str, Any], ...]
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class TransformRequest(Message, frozen=True):
+    """Section 7.8."""
+
+    query: Query | None = None
+    method: str | None = None
+    n: int | None = None
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class TransformResult(Message, frozen=True):
+    """``hypothetical`` is the passage that ``hyde`` made up; clients embed it in the query's place."""
+
+    queries: tuple[str, ...]
+    hypothetical: str | None = None
+    meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
 class Document(Message, frozen=True):

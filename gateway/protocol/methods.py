@@ -22,6 +22,7 @@ from gateway.model import (
     Message,
     RerankRequest,
     RetrieveRequest,
+    TransformRequest,
 )
 from gateway.protocol.validate import MAX_INTEGER, validated
 
@@ -53,7 +54,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             Method("embed/multi", EmbedRequest, "multi_vector"),
             Method("rerank", RerankRequest, "rerank"),
             Method("retrieve", RetrieveRequest, "retrieve"),
-            Method("query/transform", None, "transform"),
+            Method("query/transform", TransformRequest, "transform"),
             Method("graph", None, "graph"),
             Method("index/add", IndexAddRequest, "index"),
             Method("index/delete", IndexDeleteRequest, "index"),

@@ -27,6 +27,7 @@ from gateway.model import (
     RerankOptions,
     RerankRequest,
     RetrieveRequest,
+    TransformRequest,
 )
 
 __all__ = ["MAX_INTEGER", "validated"]
@@ -89,6 +90,15 @@ def _(request: RerankRequest) -> RerankRequest:
     _bodies(passages, "passages" if request.passages is not None else "documents")
     _at_least(request.top_n, 1, "topN")
     return replace(request, passages=passages, documents=None, top_n=_clamped(request.top_n))
+
+
+@validated.register
+def _(request: TransformRequest) -> TransformRequest:
+    _query(request.query)
+    if request.method is None:
+        raise invalid_params("method is required", field="method")
+    _at_least(request.n, 1, "n")
+    return replace(request, n=_clamped(request.n))
 
 
 @validated.register

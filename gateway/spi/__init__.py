@@ -3,6 +3,7 @@
 ``spi``, ``model``, ``filters``, ``errors`` and ``testing`` are the public surface of the gateway. All else is private.
 """
 
+from gateway.spi.body import Body, Faults, read_body
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import (
     EmbedQuery,
@@ -17,17 +18,20 @@ from gateway.spi.engine import (
     Process,
     RerankQuery,
     SparseVector,
+    TransformQuery,
+    TransformReply,
     VectorNeed,
 )
 from gateway.spi.facade import Facade, FacadeGateway, FacadeKind, FacadeRequest, FacadeResponse, FacadeSettings
 from gateway.spi.hooks import ENTRY_POINT_GROUP, hookimpl
 from gateway.spi.http import HttpClient, HttpResponse, HttpSettings, raise_for_status, redacted
 from gateway.spi.passage import chunk_of, citation_of, document_id, passage_id
-from gateway.spi.probe import Finding, Probe
+from gateway.spi.probe import Finding, Probe, finding
 from gateway.spi.sse import SseDecoder
 
 __all__ = [
     "ENTRY_POINT_GROUP",
+    "Body",
     "Call",
     "EmbedQuery",
     "EmbedReply",
@@ -43,6 +47,7 @@ __all__ = [
     "FacadeRequest",
     "FacadeResponse",
     "FacadeSettings",
+    "Faults",
     "Finding",
     "HttpClient",
     "HttpResponse",
@@ -54,12 +59,16 @@ __all__ = [
     "Route",
     "SparseVector",
     "SseDecoder",
+    "TransformQuery",
+    "TransformReply",
     "VectorNeed",
     "chunk_of",
     "citation_of",
     "document_id",
+    "finding",
     "hookimpl",
     "passage_id",
     "raise_for_status",
+    "read_body",
     "redacted",
 ]

@@ -48,6 +48,8 @@ __all__ = [
     "Process",
     "RerankQuery",
     "SparseVector",
+    "TransformQuery",
+    "TransformReply",
     "VectorNeed",
 ]
 
@@ -80,7 +82,6 @@ class VectorNeed(msgspec.Struct, frozen=True):
 
     embedder: str
     dimension: int = 0
-    sparse: bool = False
 
 
 class EngineQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,6 +151,25 @@ class RerankQuery(msgspec.Struct, frozen=True, kw_only=True):
     top_n: int | None = None
 
 
+class TransformQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A query to make other queries of (RCP section 7.8). ``n`` is how many are wanted where a method gives several."""
+
+    text: str
+    method: str
+    n: int = 3
+
+
+class TransformReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The queries to search with, at least one, and under ``hyde`` the passage to embed in the query's place.
+
+    What cannot be transformed comes back as it was, with a note; see :attr:`EngineReply.notes`.
+    """
+
+    queries: tuple[str, ...]
+    hypothetical: str | None = None
+    notes: tuple[str, ...] = ()
+
+
 class Engine(ABC):
     """One open back end. Methods run concurrently on one event loop and may be cancelled at any await.
 
@@ -166,6 +186,10 @@ class Engine(ABC):
 
     def vector_need(self, mode: Mode | None) -> VectorNeed | None:
         """The query vector this engine needs to serve ``mode``, ``None`` if it needs none."""
+        return None
+
+    def sparse_need(self, mode: Mode | None) -> VectorNeed | None:
+        """The sparse query vector this engine needs beside or instead of the dense one, ``None`` if it needs none."""
         return None
 
     def document_need(self) -> VectorNeed | None:
@@ -193,9 +217,16 @@ class Engine(ABC):
     async def embed(self, query: EmbedQuery, call: Call) -> EmbedReply:
         raise self._missing("embed")
 
+    async def embed_sparse(self, query: EmbedQuery, call: Call) -> Sequence[SparseVector]:
+        """A sparse vector per input, in order; one of a text without any known term is empty."""
+        raise self._missing("sparseEmbed")
+
     async def rerank(self, query: RerankQuery, call: Call) -> Sequence[float | None]:
         """A score per passage, aligned with the input, higher is better; ``None`` where the back end gave none."""
         raise self._missing("rerank")
+
+    async def transform(self, query: TransformQuery, call: Call) -> TransformReply:
+        raise self._missing("transform")
 
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
         """Adds or replaces documents by id; the ids returned are positional."""

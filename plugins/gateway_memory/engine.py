@@ -27,11 +27,11 @@ from gateway.model import (
     RetrieveCapability,
     hit,
 )
+from gateway.spi.bm25 import Index
 from gateway.spi.call import Call
 from gateway.spi.codec import DecodeError, decode, mend
 from gateway.spi.engine import Engine, EngineConfig, EngineContext, EngineKind, EngineQuery, EngineReply
 from gateway.spi.passage import chunk_of, citation_of, document_id
-from gateway_memory.bm25 import Index
 
 __all__ = ["MemoryConfig", "MemoryEngine", "MemoryKind"]
 

@@ -79,8 +79,22 @@ class Client:
         except RcpError as refusal:
             if error.status_code in (400, 422):
                 self._context.logger.error("Pinecone refuses the request: %s", refusal.detail)
-            return refusal
+            return _explained(refusal, error.status_code)
         return BackendUnavailable("the engine's answer cannot be read")
+
+
+def _explained(error: RcpError, status: int) -> RcpError:
+    """The fault with its cause and remedy, where the status tells them. Pinecone's own words stay in ``detail``."""
+    match status:
+        case 401 | 403:
+            told = "Pinecone does not accept the API key: renew it and check api_key in the engine's settings"
+        case 404:
+            told = "Pinecone has no such index or namespace: check host and namespace in the engine's settings"
+        case _:
+            return error
+    replaced = UpstreamError(told, code=error.code, retryable=error.retryable, data=error.data)
+    replaced.detail = error.detail
+    return replaced
 
 
 def _told(error: RcpError, cause: Exception) -> RcpError:

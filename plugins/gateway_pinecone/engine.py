@@ -30,7 +30,8 @@ from gateway.spi import (
     Mode,
     VectorNeed,
 )
-from gateway.spi.probe import Finding, Probe
+from gateway.spi.codec import dumps
+from gateway.spi.probe import Probe, finding
 from gateway_pinecone.client import Client, open_client
 from gateway_pinecone.filters import PineconeFilters
 from gateway_pinecone.hits import HitReader, best_first
@@ -67,12 +68,14 @@ class PineconeEngine(Engine):
         return _capabilities(self._config)
 
     def vector_need(self, mode: Mode | None) -> VectorNeed | None:
-        """For ``hybrid`` the dense one; the sparse vector it needs too comes from ``sparse_embedder``."""
-        if self._config.inference:
+        if self._config.inference or self._mode(mode) == "sparse":
             return None
-        if self._mode(mode) == "sparse":
-            return VectorNeed(embedder=self._config.sparse_embedder or "", sparse=True)
         return VectorNeed(embedder=self._config.embedder or "", dimension=self._config.dimension)
+
+    def sparse_need(self, mode: Mode | None) -> VectorNeed | None:
+        if self._config.inference or self._mode(mode) == "dense":
+            return None
+        return VectorNeed(embedder=self._config.sparse_embedder or "")
 
     def document_need(self) -> VectorNeed | None:
         return self.vector_need("dense") if self._config.writable else None
@@ -82,7 +85,7 @@ class PineconeEngine(Engine):
 
     def probes(self, keyword: str | None, date: str | None) -> Sequence[Probe]:
         """What the vendor leaves open and what has been seen to change. Nothing is emitted that depends on it."""
-        return () if keyword is None else _probes(keyword, multi=bool((self._config.field(keyword) or _PLAIN).multi))
+        return () if keyword is None else _probes(keyword, self._config.field(keyword) or _PLAIN)
 
     async def retrieve(self, query: EngineQuery, call: Call) -> EngineReply:
         k = min(query.k, self._config.max_k)
@@ -264,45 +267,74 @@ class PineconeKind(EngineKind[PineconeConfig]):
             yield (PineconeEngine if config.return_fields is None else _PartialEngine)(seen, client)
 
 
-def _probes(key: str, *, multi: bool) -> list[Probe]:
-    def one(question: str, native: dict[str, Any], among: str, *findings: tuple[str, str]) -> Probe:
-        found = tuple(Finding(matches=frozenset(names.split()), meaning=meaning) for names, meaning in findings)
-        return Probe(question=question, native=native, among=frozenset(among.split()), findings=found)
-
+def _probes(key: str, field: FieldSettings) -> list[Probe]:
     needless = "; that is asked for separately, so nothing depends on it"
+    both = finding("other absent", f"yes{needless}"), finding("other", f"no{needless}")
     asked = [
-        one(
-            "does $ne select records without the field?",
-            {key: {"$ne": "a"}},
-            "same other absent",
-            ("other absent", f"yes{needless}"),
-            ("other", f"no{needless}"),
+        Probe.ask("does $ne select records without the field?", {key: {"$ne": "alpha"}}, "same other absent", *both),
+        Probe.ask(
+            "does $nin select records without the field?", {key: {"$nin": ["alpha"]}}, "same other absent", *both
         ),
-        one(
-            "does $nin select records without the field?",
-            {key: {"$nin": ["a"]}},
-            "same other absent",
-            ("other absent", f"yes{needless}"),
-            ("other", f"no{needless}"),
-        ),
-        one(
+        Probe.ask(
             "does $exists: false select just the records without the field?",
             {key: {"$exists": False}},
-            "same other absent",
-            ("absent", "yes"),
+            "same other blank absent",
+            finding("absent", "yes"),
         ),
     ]
-    if multi:
-        asked.append(
-            one(
-                "what does $ne say of a list?",
-                {key: {"$ne": "a"}},
-                "same other both",
-                ("other", "no element may be equal, as documented"),
-                ("other both", "one element that differs is enough: leave clean off for fields with lists"),
-            )
-        )
-    return asked
+    if not field.multi:
+        return asked
+
+    unclean = f"fields: {{{dumps(key).decode()}: {{type: {field.type}, multi: true, clean: false}}}}"
+
+    return [
+        *asked,
+        Probe.ask(
+            "does a condition hold if one element of a list satisfies it?",
+            {key: {"$in": ["beta"]}},
+            "same other both",
+            finding("other both", "yes, as documented"),
+        ),
+        Probe.ask(
+            "what does $ne say of a list?",
+            {key: {"$ne": "alpha"}},
+            "same other both",
+            finding("other", "no element may be equal, as documented"),
+            finding(
+                "other both",
+                "one element that differs is enough: leave clean off for fields with lists",
+                unclean,
+            ),
+        ),
+        Probe.ask(
+            "what does $nin say of a list?",
+            {key: {"$nin": ["alpha"]}},
+            "same other both",
+            finding("other", "no element may be equal, as documented"),
+            finding(
+                "other both",
+                "one element that differs is enough: leave clean off for fields with lists",
+                unclean,
+            ),
+        ),
+        Probe.ask(
+            "does $exists see a list?",
+            {key: {"$exists": True}},
+            "same both absent",
+            finding("same both", "yes"),
+            finding("same", "no: leave clean off for fields with lists", unclean),
+        ),
+        Probe.ask(
+            "does [] exist?",
+            {key: {"$exists": True}},
+            "same empty absent",
+            finding(
+                "same",
+                "index/add leaves it out, so it is absent; of what others write that is not documented, and without "
+                "clean nothing depends on it",
+            ),
+        ),
+    ]
 
 
 async def _stats(index: AsyncIndex, timeout: float) -> Any:

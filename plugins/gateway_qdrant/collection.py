@@ -21,6 +21,7 @@ __all__ = [
     "Strict",
     "Vector",
     "bind",
+    "index_of",
     "index_type",
     "key_of",
     "path_of",
@@ -176,6 +177,18 @@ def bind(config: QdrantConfig, found: Collection) -> tuple[dict[str, Binding], l
             path=None if path == _home(config, name) else path,
         )
     return bindings, warnings
+
+
+def index_of(config: QdrantConfig, found: Collection, name: str) -> tuple[str | None, str | None, bool]:
+    """A declared or discovered field's key, the type of its payload index, and whether that suits what is declared."""
+    declared = config.field(name)
+    others = dict(_discovered(config, found, {one: config.field(one) for one in config.fields}))
+    settings = declared or others.get(name)
+    if settings is None:
+        return None, None, True
+    key = key_of(_path(config, name, settings))
+    index = None if key is None else {_plain(one): kind for one, kind in found.indexes.items()}.get(_plain(key))
+    return key, index, index is None or index in _fitting(settings)
 
 
 def _fitting(settings: FieldSettings) -> frozenset[str]:

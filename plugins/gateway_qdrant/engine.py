@@ -30,6 +30,7 @@ from gateway.spi import (
     EngineQuery,
     EngineReply,
     Mode,
+    Probe,
     VectorNeed,
     document_id,
 )
@@ -37,6 +38,7 @@ from gateway_qdrant.collection import Binding, Collection, Vector, bind, resolve
 from gateway_qdrant.edge import bm25, load_edge, open_edge
 from gateway_qdrant.filters import QdrantFilters
 from gateway_qdrant.hits import HitReader, payload_of, point_id
+from gateway_qdrant.probes import probes_of
 from gateway_qdrant.request import Requests, default_mode
 from gateway_qdrant.rest import RestWire
 from gateway_qdrant.settings import QdrantConfig, SparseSettings, modes_of
@@ -101,6 +103,10 @@ class QdrantEngine(Engine):
 
     def push_down(self, filter: Filter) -> Pushdown[Any]:
         return self._filters.push_down(filter)
+
+    def probes(self, keyword: str | None, date: str | None) -> Sequence[Probe]:
+        """What depends on the payload index, and the complement that every negation rests on."""
+        return probes_of(self._config, self._found, keyword, date)
 
     async def retrieve(self, query: EngineQuery, call: Call) -> EngineReply:
         mode = self._requests.mode(query)

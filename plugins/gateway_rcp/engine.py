@@ -22,8 +22,10 @@ from gateway.model import (
 from gateway.protocol.peer import Answer
 from gateway.spi.call import Call
 from gateway.spi.codec import mend
-from gateway.spi.engine import EmbedQuery, EmbedReply, Engine, EngineQuery, EngineReply, RerankQuery
+from gateway.spi.engine import EmbedQuery, EmbedReply, Engine, EngineQuery, EngineReply, RerankQuery, SparseVector
+from gateway.spi.probe import Probe
 from gateway_rcp import replies, requests
+from gateway_rcp.probes import probes_of
 from gateway_rcp.pushdown import WireFilters
 from gateway_rcp.session import Session
 from gateway_rcp.settings import RcpConfig
@@ -53,6 +55,7 @@ def observed(config: RcpConfig, advertised: Mapping[str, Any]) -> Capabilities:
     return Capabilities(
         retrieve=retrieve,
         embed=_bounded(claimed.embed),
+        sparse_embed=claimed.sparse_embed,
         rerank=_countable(claimed.rerank),
         index=IndexCapability(writable=True) if writable else None,
         filter=FilterCapability(fields=fields, operators=operators) if fields else None,
@@ -110,6 +113,17 @@ class RcpEngine(Engine):
         self.capabilities()
         return Pushdown.unpushed(filter) if self._filters is None else self._filters.push_down(filter)
 
+    def probes(self, keyword: str | None, date: str | None) -> Sequence[Probe]:
+        """What the spec leaves open, on fields that the upstream itself filters by."""
+        self.capabilities()
+        if self._filters is None:
+            return ()
+        claimed = read_capabilities(self._session.handshake.capabilities).filter
+        if claimed is None:
+            return ()
+        keyword, date = (name if name in claimed.fields else None for name in (keyword, date))
+        return probes_of(keyword, date, frozenset(claimed.operators))
+
     async def retrieve(self, query: EngineQuery, call: Call) -> EngineReply:
         params = requests.retrieve_params(query, self.capabilities())
         answer = await self._session.call("retrieve", params, call, progress=True)
@@ -134,6 +148,15 @@ class RcpEngine(Engine):
         if answer.error is None:
             self._embed_key = wanted
         return answer
+
+    async def embed_sparse(self, query: EmbedQuery, call: Call) -> Sequence[SparseVector]:
+        """Both spellings of the inputs are sent: the spec has one and the SDKs the other (DECISIONS D8)."""
+        texts = [mend(text) for text in query.inputs]
+        answer = await self._session.call("embed/sparse", {"inputs": texts, "texts": texts}, call)
+        wanted = _refused_key(answer, _EMBED_KEYS)
+        if wanted is not None:
+            answer = await self._session.call("embed/sparse", {wanted: texts}, call)
+        return replies.sparse_vectors(answer, count=len(texts))
 
     async def rerank(self, query: RerankQuery, call: Call) -> Sequence[float | None]:
         capabilities = self.capabilities()

@@ -15,7 +15,7 @@ from gateway.errors import BackendUnavailable
 from gateway.model import Hit, IndexAddResult
 from gateway.protocol.peer import Answer
 from gateway.spi.codec import Raw, decode, mend, salvage
-from gateway.spi.engine import EmbedReply, EngineReply
+from gateway.spi.engine import EmbedReply, EngineReply, SparseVector
 from gateway_rcp.encoded import ABSENT, EncodedHit
 
 __all__ = ["deleted", "embeddings", "hits", "identifier", "ids", "scores"]
@@ -156,6 +156,26 @@ def embeddings(answer: Answer, *, count: int) -> EmbedReply:
     if len({len(vector) for vector in vectors}) > 1 or any(not vector for vector in vectors):
         raise BackendUnavailable("the engine's vectors are not of one dimension")
     return EmbedReply(vectors=vectors)
+
+
+def sparse_vectors(answer: Answer, *, count: int) -> list[SparseVector]:
+    """One sparse vector per input (section 7.4): ``{"sparse": [{"indices": […], "values": […]}]}``."""
+    given = _result(answer).get("sparse")
+    if not isinstance(given, list) or len(given) != count:
+        raise BackendUnavailable("the engine did not answer with one sparse vector per input")
+    return [_sparse(item) for item in given]
+
+
+def _sparse(given: Any) -> SparseVector:
+    indices = given.get("indices") if isinstance(given, Mapping) else None
+    values = given.get("values") if isinstance(given, Mapping) else None
+    if not isinstance(indices, list) or not isinstance(values, list) or len(indices) != len(values):
+        raise BackendUnavailable("the engine's sparse vector has no indices and values of one length")
+    places = [int(item) for item in indices if isinstance(item, int) and not isinstance(item, bool) and item >= 0]
+    numbers = [number for number in map(_finite, values) if number is not None]
+    if len(places) != len(indices) or len(numbers) != len(values):
+        raise BackendUnavailable("the engine's sparse vector holds something that is not a number")
+    return SparseVector(tuple(places), tuple(numbers))
 
 
 def _vector(given: Any) -> tuple[float, ...]:

@@ -23,8 +23,10 @@ from gateway.model import (
 from gateway.spi.call import Call
 from gateway.spi.engine import Engine, EngineContext, EngineKind, EngineQuery, EngineReply, Mode, VectorNeed
 from gateway.spi.passage import document_id
+from gateway.spi.probe import Probe
 from gateway_weaviate.faults import fault, refused_documents
-from gateway_weaviate.filters import WeaviateFilters
+from gateway_weaviate.filters import WeaviateFilters, described
+from gateway_weaviate.probes import probes_of
 from gateway_weaviate.schema import Collection, Vector, read_collection
 from gateway_weaviate.sdk import Sdk, connected, load_sdk, sdk_filter
 from gateway_weaviate.settings import WeaviateConfig
@@ -33,6 +35,7 @@ from gateway_weaviate.values import HitReader, object_id, properties_of
 __all__ = ["WeaviateEngine", "WeaviateKind"]
 
 _OPEN_SECONDS = 20.0
+_NOT_FOUND = 404
 _TOO_OLD = re.compile(r"Weaviate version (\S+) is not supported")
 _SCALES = {"cosine": ("cosine", -1.0), "dot": ("dot", None)}
 
@@ -83,6 +86,13 @@ class WeaviateEngine(Engine):
 
     def push_down(self, filter: Filter) -> Pushdown[Any]:
         return self._filters.push_down(filter)
+
+    def describe(self, native: Any) -> Any:
+        return described(native)
+
+    def probes(self, keyword: str | None, date: str | None) -> Sequence[Probe]:
+        """What versions and settings of a collection decide."""
+        return () if keyword is None else probes_of(self._found, self._found.properties[keyword])
 
     async def retrieve(self, query: EngineQuery, call: Call) -> EngineReply:
         mode = query.mode or self._default_mode
@@ -231,7 +241,7 @@ class WeaviateKind(EngineKind[WeaviateConfig]):
                     client = await stack.enter_async_context(connected(sdk, config))
                     engine = await _described(config, context, sdk, client)
             except sdk.errors as error:
-                raise _unopened(error) from error
+                raise _unopened(error, config) from error
             # Outside of the translation: what the host raises into the open engine is not the client's.
             yield engine
 
@@ -256,7 +266,7 @@ async def _check_tenant(config: WeaviateConfig, client: Any, found: Collection) 
         raise ConfigError(f"the collection {found.name!r} has no tenant {config.tenant!r}", path="tenant")
 
 
-def _unopened(error: BaseException) -> RcpError:
+def _unopened(error: BaseException, config: WeaviateConfig) -> RcpError:
     """Whatever keeps it from opening may pass, so the host tries again; a wrong key too, once it has been put right."""
     too_old = _TOO_OLD.search(str(error))
     if too_old is not None:
@@ -264,7 +274,13 @@ def _unopened(error: BaseException) -> RcpError:
         opened.detail = str(error)
         return opened
     cause = fault(error)
-    opened = BackendUnavailable(f"it did not open: {cause.message}", data=cause.data)
+    told = cause.message
+    if cause.data.get("upstreamCode") == _NOT_FOUND:
+        told = (
+            f"the Weaviate server has no collection {config.collection!r}: create it and index documents into it, or "
+            "correct collection in the engine's settings"
+        )
+    opened = BackendUnavailable(f"it did not open: {told}", data=cause.data)
     opened.detail = cause.detail
     return opened
 

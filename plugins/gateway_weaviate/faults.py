@@ -14,9 +14,10 @@ from gateway.errors import BackendUnavailable, Code, RateLimited, RcpError, Time
 
 __all__ = ["fault", "refused_documents"]
 
+_KEY = "the Weaviate server does not accept the API key: renew it and check api_key in the engine's settings"
 _OURS: Final[Mapping[str, str]] = {
-    "UNAUTHENTICATED": "the engine refuses our credentials",
-    "PERMISSION_DENIED": "the engine refuses our credentials",
+    "UNAUTHENTICATED": _KEY,
+    "PERMISSION_DENIED": _KEY,
     "INVALID_ARGUMENT": "the engine refuses the request",
     "NOT_FOUND": "the engine does not know the collection or the tenant",
     "FAILED_PRECONDITION": "the engine refuses the request",
@@ -83,6 +84,8 @@ def _of_status(name: str, number: int, details: str) -> RcpError:
                 upstream_code=number,
             )
         return RateLimited("the engine has too much to do", data={"upstreamCode": number})
+    if name == "UNKNOWN" and "could not find class" in details:
+        return UpstreamError(_OURS["NOT_FOUND"], retryable=False, upstream_code=number)
     if name in _OURS:
         return UpstreamError(_OURS[name], retryable=False, upstream_code=number)
     return BackendUnavailable("the engine cannot be reached or broke off", upstream_code=number)

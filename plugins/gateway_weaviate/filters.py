@@ -21,7 +21,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, isfinite
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from gateway.filters import (
     ORDERED_OPS,
@@ -37,7 +37,7 @@ from gateway.filters import (
 )
 from gateway_weaviate.schema import Collection, Property
 
-__all__ = ["Group", "Leaf", "Native", "WeaviateFilters", "go_trim", "tokens"]
+__all__ = ["Group", "Leaf", "Native", "WeaviateFilters", "described", "go_trim", "tokens"]
 
 Operator: TypeAlias = Literal[
     "Equal", "NotEqual", "GreaterThan", "GreaterThanEqual", "LessThan", "LessThanEqual", "Like", "IsNull"
@@ -62,6 +62,14 @@ class Group:
 
 
 Native: TypeAlias = Leaf | Group
+
+
+def described(native: Native) -> dict[str, Any]:
+    """The filter as Weaviate's documentation writes one: ``{path, operator, value}`` and ``{operator, operands}``."""
+    if isinstance(native, Leaf):
+        return {"path": [native.property], "operator": native.operator, "value": native.value}
+    return {"operator": native.operator, "operands": [described(part) for part in native.parts]}
+
 
 _ORDER: Final[Mapping[Op, Operator]] = {
     Op.GT: "GreaterThan",

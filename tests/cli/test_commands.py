@@ -400,3 +400,32 @@ def test_the_log_of_a_command_is_quiet_unless_asked(run: Run) -> None:
     assert run("query", "rank").err == ""
     assert "engine first is open" in run("--debug", "query", "rank").err
     assert logging.getLogger("gateway").level == logging.DEBUG
+
+
+def test_explain_takes_a_whole_json_rpc_request_or_its_params(run: Run, folder: Path) -> None:
+    params = {"query": "rank", "filter": {"field": "lang", "op": "eq", "value": "en"}}
+    frame = {"jsonrpc": "2.0", "id": "a", "method": "retrieve", "params": params}
+    told = []
+    for given in (frame, params):
+        (folder / "request.json").write_text(json.dumps(given))
+        outcome = run("explain", "request.json", "--json")
+        assert outcome.code == 0, outcome.err
+        told.append(json.loads(outcome.out))
+    assert told[0] == told[1]
+    assert {row["engine"]: row["state"] for row in told[0]["engines"]} == {"first": "asked", "second": "unable"}
+
+
+@pytest.mark.parametrize("frame", ['{"params": 3}', '{"jsonrpc": "2.0", "method": "embed", "params": {}}'])
+def test_explain_refuses_what_is_no_retrieve(run: Run, folder: Path, frame: str) -> None:
+    (folder / "request.json").write_text(frame)
+    outcome = run("explain", "request.json")
+    assert outcome.code == 2
+    assert "Traceback" not in outcome.err
+    assert "REQUEST_FILE" in outcome.err
+
+
+def test_probe_prints_what_it_found_and_leaves_nothing(run: Run) -> None:
+    outcome = run("probe", "first")
+    assert outcome.code == 0, outcome.out
+    assert "does lang ne 'alpha' mean what it means everywhere?" in outcome.out
+    assert "! " not in outcome.out

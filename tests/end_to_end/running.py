@@ -227,6 +227,10 @@ async def _killed(process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
     await process.wait()
+    for stream in (process.stdout, process.stderr):
+        with contextlib.suppress(RuntimeError):  # somebody reads it already
+            while stream is not None and await stream.read(1 << 16):  # a pipe is open until it was read to its end
+                pass
 
 
 def _descendants(pid: int) -> set[int]:

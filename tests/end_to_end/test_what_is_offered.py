@@ -174,12 +174,12 @@ async def test_embeddings_come_from_one_engine_always_the_same(reports: Reports)
     with fail_after(20):
         async with opened(*engines) as gateway, connect("stdio", gateway) as client:
             assert (await client.call("info"))["result"]["capabilities"]["embed"]["identity"] == "toy"
-            for texts in ("inputs", "texts"):
-                frame = await client.call("embed", {texts: ["a", "bb"]})
-                assert frame["result"]["vectors"] == [[1.0, 1.0], [2.0, 1.0]]
+            for name, texts in (("inputs", ["a", "bb"]), ("texts", ["ccc", "d"])):
+                frame = await client.call("embed", {name: texts})
+                assert frame["result"]["vectors"] == [[len(text), 1.0] for text in texts]
             async with opened(*engines, embed="second") as other, connect("http", other) as chosen:
-                assert len((await chosen.call("embed", {"inputs": ["a"]}))["result"]["vectors"]) == 1
-    assert len(reports.frames("embed")) == 3
+                assert len((await chosen.call("embed", {"inputs": ["e"]}))["result"]["vectors"]) == 1
+    assert len(reports.frames("embed")) == 3  # one engine for each
 
 
 @obligation(176)

@@ -151,7 +151,8 @@ async def test_every_scope_has_a_snapshot_of_its_own() -> None:
         assert len((await offered(gateway))["retrieve"]["modes"]) == 2  # the widest first: nobody is given its snapshot
         only_a, only_e, none = await offered(seen("a")), await offered(seen("e")), await offered(seen())
         assert (only_a["retrieve"]["modes"], only_a["retrieve"]["maxK"]) == (["dense"], 10)
-        assert not {"rerank", "embed"} & set(only_a)
+        assert "embed" not in only_a
+        assert only_a["rerank"] == {"maxCandidates": 1000}, "only what the gateway does by itself"
         assert "retrieve" not in only_e
         assert "embed" in only_e
         assert not {"retrieve", "embed", "rerank"} & set(none)
@@ -477,7 +478,7 @@ async def test_what_an_engine_claims_beyond_the_schema_is_not_repeated_and_still
         told = await offered(gateway)
         assert (told["retrieve"]["modes"], told["retrieve"]["units"]) == (["dense"], ["page"])
         assert told["rerank"] == {"methods": ["llm"]}
-        assert told["x-gateway"]["rerank"] == ["monkey"]
+        assert told["x-gateway"]["rerank"]["methods"] == ["bm25", "monkey"]
         assert ids(await gateway.retrieve(mode="quantum")) == ["x"]
         answer = await gateway.call("rerank", {"query": "q", "passages": ["a", "bb"], "method": "monkey"})
         assert answer["result"]["order"] == [1, 0]

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.caller import Caller
 from gateway.errors import BackendUnavailable, ConfigErrors, UpstreamError
-from gateway.spi import Call, EmbedQuery, EmbedReply, VectorNeed
+from gateway.spi import Call, EmbedQuery, EmbedReply, SparseVector, VectorNeed
 from tests.engines import Running, Script, gateway_of, hits, ids, notes
 
 pytestmark = pytest.mark.anyio
@@ -120,7 +120,7 @@ async def test_a_dimension_that_does_not_fit_is_told_and_the_engine_is_not_asked
     async with gateway_of(scripts) as gateway:
         result = await gateway.retrieve()
     assert ids(result) == ["y"]
-    assert "engine a failed: it needs vectors of 2 numbers; its embedder e gives 3" in notes(result)
+    assert "engine a failed: its embedder e failed: it gave vectors of 3 numbers and offers 2" in notes(result)
     assert scripts["a"].queries == []
 
 
@@ -134,7 +134,11 @@ async def test_a_dimension_that_does_not_fit_is_told_and_the_engine_is_not_asked
         ),
         (Script(need=VectorNeed(embedder="b")), "engine a: takes its vectors from 'b', which does not embed"),
         (Script(need=VectorNeed(embedder="zz")), "engine a: takes its vectors from 'zz', which is not configured"),
-        (Script(need=VectorNeed(embedder="e", sparse=True)), "engine a: needs sparse vectors; engine e gives dense"),
+        (Script(sparse=VectorNeed(embedder="e")), "engine a: takes its sparse vectors from 'e', which makes none"),
+        (
+            Script(sparse=VectorNeed(embedder="zz")),
+            "engine a: takes its sparse vectors from 'zz', which is not configur",
+        ),
     ],
 )
 async def test_engines_that_do_not_go_together_stop_the_start_by_name(script: Script, told: str) -> None:
@@ -170,10 +174,28 @@ async def test_an_embedder_of_unknown_dimension_may_serve_whom_it_fits() -> None
 async def test_a_need_for_a_sparse_vector_that_shows_late_fails_that_engine_alone() -> None:
     scripts = {"a": Script(hits("x")), "b": Script(hits("y")), "e": embedder()}
     async with gateway_of(scripts) as gateway:
-        scripts["a"].need = VectorNeed(embedder="e", sparse=True)
+        scripts["a"].sparse = VectorNeed(embedder="e")
         result = await gateway.retrieve()
     assert ids(result) == ["y"]
-    assert "engine a failed: it needs a sparse vector" in notes(result)
+    assert "engine a failed: its embedder e failed" in notes(result)
+
+
+async def test_a_hybrid_engine_gets_a_dense_and_a_sparse_vector_each_made_once() -> None:
+    dense, sparse = VectorNeed(embedder="e", dimension=2), VectorNeed(embedder="s")
+    scripts = {
+        "a": Script(hits("x"), need=dense, sparse=sparse),
+        "b": Script(hits("y"), sparse=sparse),
+        "e": embedder(),
+        "s": Script(capabilities={"retrieve": None, "sparseEmbed": {"identity": "letters"}}),
+    }
+    async with gateway_of(scripts) as gateway:
+        assert sorted(ids(await gateway.retrieve("aab"))) == ["x", "y"]
+        told = await gateway.call("embed/sparse", {"texts": ["ba", ""]})
+    both, one = scripts["a"].queries[0], scripts["b"].queries[0]
+    assert both.vector == (3.0, 1.0)
+    assert both.sparse_vector == one.sparse_vector == SparseVector((97, 98), (2.0, 1.0))
+    assert one.vector is None
+    assert told["result"]["sparse"] == [{"indices": [98, 97], "values": [1.0, 1.0]}, {"indices": [], "values": []}]
 
 
 async def test_an_embedder_out_of_the_callers_scope_serves_and_is_never_named() -> None:

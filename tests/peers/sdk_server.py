@@ -1,10 +1,15 @@
 """A server made with the public ``rcp-protocol`` SDK: over stdio, or over HTTP with ``--http``.
 
 Reports what it receives like ``hostile.py`` does. ``--stream`` adds a streaming handler (SSE).
+
+With ``--writable`` it takes documents, and has a date field and more operators; then ``--two-valued`` counts a document
+without the field among those that a negation selects, ``--milliseconds`` compares dates as numbers and refuses text,
+``--bare`` keeps the metadata out of the hits, and ``--slow N`` shows a document only from the Nth search after.
 """
 
 import argparse
 import json
+import operator
 import os
 import socket
 import sys
@@ -24,23 +29,65 @@ FIELDS = {"lang": "keyword", "year": "int"}
 OPERATORS = ["eq", "ne", "gt", "exists"]
 
 
-def holds(node, meta):
-    """Three-valued, as SQL is: a comparison with a missing field is neither true nor false."""
+ORDERS = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
+
+
+def holds(node, meta, missing=None):
+    """Three-valued, as SQL is: a comparison with a missing field is neither true nor false. Two-valued with
+    ``missing=False``: then it is false, and its negation true."""
     if "and" in node:
-        parts = [holds(part, meta) for part in node["and"]]
+        parts = [holds(part, meta, missing) for part in node["and"]]
         return False if False in parts else None if None in parts else True
     if "or" in node:
-        parts = [holds(part, meta) for part in node["or"]]
+        parts = [holds(part, meta, missing) for part in node["or"]]
         return True if True in parts else None if None in parts else False
     if "not" in node:
-        part = holds(node["not"], meta)
+        part = holds(node["not"], meta, missing)
         return None if part is None else not part
     value, wanted = meta.get(node["field"]), node["value"]
-    if node["op"] == "exists":
-        return (value is not None) == wanted
-    if value is None:
-        return None
-    return {"eq": value == wanted, "ne": value != wanted, "gt": node["op"] == "gt" and value > wanted}[node["op"]]
+    value = None if value == [] else value
+    items = value if isinstance(value, list) else [value]
+    match node["op"]:
+        case "exists":
+            return (value is not None) == wanted
+        case "ne" | "nin":
+            part = holds({**node, "op": {"ne": "eq", "nin": "in"}[node["op"]]}, meta, missing)
+            return None if part is None else not part
+        case _ if value is None:
+            return missing
+        case "eq":
+            return wanted in items
+        case "in":
+            return any(item in wanted for item in items)
+    return any(type(item) is type(wanted) and ORDERS[node["op"]](item, wanted) for item in items)
+
+
+def refuse_text(node):
+    for part in node.get("and") or node.get("or") or ([node["not"]] if "not" in node else []):
+        refuse_text(part)
+    if node.get("field") == "made" and isinstance(node["value"], str):
+        raise rcp.RcpError(-32602, "dates are milliseconds here", {"field": "filter.value"})
+
+
+class Shelf:
+    """Documents that were added, and how many searches ago."""
+
+    def __init__(self, slow):
+        self.slow, self.documents, self.age = slow, {}, {}
+
+    def add(self, params):
+        for document in params["documents"]:
+            self.documents[document["id"]] = document
+            self.age[document["id"]] = 0
+        return {"ids": [document["id"] for document in params["documents"]], "chunks": len(params["documents"])}
+
+    def delete(self, params):
+        return {"deleted": sum(self.documents.pop(id, None) is not None for id in params["ids"])}
+
+    def seen(self):
+        for id in self.age:
+            self.age[id] += 1
+        return [document for id, document in self.documents.items() if self.age[id] > self.slow]
 
 
 def main():
@@ -48,6 +95,9 @@ def main():
     parser.add_argument("--http", action="store_true")
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--report")
+    for name in ("--writable", "--two-valued", "--milliseconds", "--bare"):
+        parser.add_argument(name, action="store_true")
+    parser.add_argument("--slow", type=int, default=0)
     arguments = parser.parse_args()
     link = socket.socket(socket.AF_UNIX)
     if arguments.report:
@@ -60,21 +110,33 @@ def main():
     report("start", pid=os.getpid())
     server = rcp.Server()
     server.set_info("sdk-example", "1.0")
-    server.advertise("retrieve", {"maxK": 3, "modes": ["sparse"]})
-    server.advertise("filter", {"fields": FIELDS, "operators": OPERATORS})
+    shelf = Shelf(arguments.slow)
+    fields, operators, most = FIELDS, OPERATORS, 3
+    if arguments.writable:
+        fields, operators, most = {**FIELDS, "made": "date"}, [*OPERATORS, "in", "nin", "gte", "lt", "lte"], 50
+        server.advertise("index", {"writable": True})
+        server.on("index/add", shelf.add)
+        server.on("index/delete", shelf.delete)
+    missing = False if arguments.two_valued else None
+    server.advertise("retrieve", {"maxK": most, "modes": ["sparse"]})
+    server.advertise("filter", {"fields": fields, "operators": operators})
     server.advertise("embed", {"dimension": 2})
     server.advertise("rerank", {"methods": ["cross-encoder"]})
 
     def retrieve(params):
         report("frame", frame={"method": "retrieve", "params": params})
-        chosen = DOCUMENTS
+        chosen = [*DOCUMENTS, *shelf.seen()]
         if "filter" in params:
-            tree = _filter.validate(params["filter"], FIELDS, OPERATORS)
-            chosen = [document for document in DOCUMENTS if holds(tree, document["meta"]) is True]
+            tree = _filter.validate(params["filter"], fields, operators)
+            if arguments.milliseconds:
+                refuse_text(tree)
+            chosen = [document for document in chosen if holds(tree, document.get("meta") or {}, missing) is True]
         words = params["query"].lower().split()
         scored = [(sum(word in document["text"].lower() for word in words), document) for document in chosen]
         scored = sorted((pair for pair in scored if pair[0]), key=lambda pair: -pair[0])
         hits = [{**document, "score": float(score)} for score, document in scored[: params["k"]]]
+        if arguments.bare:
+            hits = [{name: value for name, value in hit.items() if name != "meta"} for hit in hits]
         return {"hits": hits, "usage": {"candidates": len(scored), "mode": "sparse"}}
 
     def stream(params):

@@ -16,11 +16,11 @@ from gateway.errors import ConfigError
 from gateway.federation.context import HostContext
 from gateway.filters import FieldType, Filter, parse
 from gateway.model import Document, Hit
+from gateway.spi.bm25 import Index, words
 from gateway.spi.call import Call
 from gateway.spi.engine import Engine, EngineQuery, EngineReply
 from gateway.spi.http import HttpSettings
 from gateway.testing.filters import HARD_DOCUMENTS, HARD_FIELDS, assert_push_down_law, documents, filters
-from gateway_memory.bm25 import Index, words
 from gateway_memory.engine import Entry, MemoryConfig, MemoryEngine, MemoryKind
 from gateway_memory.plugin import gateway_engine_kinds
 

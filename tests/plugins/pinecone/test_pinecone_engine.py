@@ -225,7 +225,8 @@ async def test_a_sparse_index_is_asked_with_a_sparse_vector() -> None:
     index.rows[""] = {"a": Row([], {"indices": [1, 2], "values": [0.5, 0.5]}, {"text": "A"})}
     async with opened(index, sparse_embedder="s") as engine:
         assert engine.capabilities().retrieve.modes == ("sparse",)  # type: ignore[union-attr]
-        assert engine.vector_need(None) == VectorNeed(embedder="s", sparse=True)
+        assert engine.vector_need(None) is None
+        assert engine.sparse_need(None) == VectorNeed(embedder="s")
         reply = await query(engine, None, sparse_vector=SparseVector(indices=(2,), values=(2.0,)))
         nothing = await query(engine, None, sparse_vector=SparseVector(indices=(), values=()))
     assert [(hit.id, hit.score) for hit in reply.hits] == [("a", 1.0)]

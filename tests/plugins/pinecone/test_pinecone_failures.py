@@ -116,7 +116,7 @@ async def test_a_wrong_key_is_told_when_the_engine_opens() -> None:
         async with opened(Index(key="another")):
             raise AssertionError("opened")
     assert raised.value.code == -32010
-    assert "credentials" in raised.value.message
+    assert "API key" in raised.value.message
 
 
 @pytest.mark.parametrize(

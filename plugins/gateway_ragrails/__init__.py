@@ -1,0 +1,1 @@
+"""RAGRails' retrieval endpoint in both directions: an engine that calls it, a facade that serves it. See README.md."""

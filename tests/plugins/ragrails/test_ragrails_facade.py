@@ -1,0 +1,331 @@
+"""The facade over a real gateway and real HTTP: RAGRails' clients find what they know."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from anyio import fail_after
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.caller import ANONYMOUS
+from gateway.errors import BackendUnavailable, ConfigError, RateLimited, RcpError
+from gateway.model import hit
+from gateway.spi import FacadeRequest
+from gateway.transports.facades import _Door
+from gateway_ragrails.facade import (
+    CollectionSettings,
+    RagrailsFacade,
+    RagrailsFacadeKind,
+    RagrailsFacadeSettings,
+)
+from gateway_ragrails.wire import PATH
+from tests.engines import Script
+from tests.facades import Served, served
+
+pytestmark = pytest.mark.anyio
+
+QUESTION = "How do I authenticate?"
+BASIC: dict[str, Any] = {
+    "query": QUESTION,
+    "provider": "voyage",
+    "model": "voyage-3",
+    "vector_db": "qdrant",
+    "collection": "docs",
+    "url": "http://localhost:6333",
+    "top_k": 10,
+}
+RERANKED = {
+    **BASIC,
+    "top_k": 20,
+    "use_rerank": True,
+    "reranker": "voyage",
+    "reranker_model": "rerank-2-lite",
+    "rerank_top_k": 5,
+}
+REWRITTEN = {**BASIC, "use_query_rewrite": True, "session_context": "User is asking about the onboarding flow."}
+GUIDE = hit(
+    "guide-3",
+    0.87,
+    text="To authenticate, create an API key in settings...",
+    meta={"title": "Authentication", "source": "files/guide.pdf"},
+)
+DOCUMENTS = [
+    {
+        "id": f"guide-{number}",
+        "text": text,
+        "meta": {"title": f"Part {number}", "source": "files/guide.pdf", "lang": lang},
+    }
+    for number, (text, lang) in enumerate(
+        [
+            ("authenticate with a key", "en"),
+            ("authenticate", "de"),
+            ("how do i do that", "en"),
+            ("nothing of the kind", "en"),
+        ]
+    )
+]
+MEMORY = {"id": "one", "kind": "memory", "with": {"documents": DOCUMENTS, "fields": {"lang": "keyword"}}}
+DOCS = {"vector_db": "qdrant", "url": "http://localhost:6333"}
+
+
+def scripted(**scripts: Script) -> Any:
+    return served("ragrails", {"collections": {"docs": DOCS}, "default": "docs"}, scripts=scripts)
+
+
+async def posted(gateway: Served, body: Any, status: int = 200) -> Any:
+    with fail_after(10):
+        response = await gateway.post(PATH, body)
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+# The reference's three examples.
+
+
+async def test_the_references_plain_request_gets_its_response() -> None:
+    async with scripted(one=Script(hits=[GUIDE])) as gateway:
+        answer = await posted(gateway, BASIC)
+    assert answer["items"][0].pop("score") > 0
+    assert answer == {
+        "query": QUESTION,
+        "search_query": QUESTION,
+        "retrieved": 1,
+        "items": [
+            {
+                "id": "guide-3",
+                "text": "To authenticate, create an API key in settings...",
+                "metadata": {"title": "Authentication", "source": "files/guide.pdf"},
+                "rerank_score": None,
+            }
+        ],
+        "failed": 0,
+        "errors": [],
+    }
+
+
+async def test_reranking_that_nobody_does_is_a_failure_beside_the_items() -> None:
+    script = Script(hits=[hit(f"x{n}", 1 - n / 100) for n in range(30)])
+    async with scripted(one=script) as gateway:
+        answer = await posted(gateway, RERANKED)
+    assert (answer["retrieved"], len(answer["items"]), answer["failed"]) == (5, 5, 1)
+    assert [(one["stage"], one["isRetryable"]) for one in answer["errors"]] == [("rerank", False)]
+    assert script.queries[0].k >= 20
+
+
+async def test_rewriting_that_nobody_does_is_a_failure_beside_the_items() -> None:
+    async with scripted(one=Script(hits=[GUIDE])) as gateway:
+        answer = await posted(gateway, REWRITTEN)
+    assert (answer["retrieved"], answer["search_query"]) == (1, QUESTION)
+    assert [(one["stage"], one["source_kind"]) for one in answer["errors"]] == [("rewrite", "query")]
+
+
+# Collections.
+
+
+async def test_what_a_request_names_is_looked_up_and_never_dialled() -> None:
+    async with scripted(one=Script(hits=[GUIDE])) as gateway:
+        for named in ({"collection": "other"}, {"url": "http://169.254.169.254"}, {"vector_db": "pinecone"}):
+            answer = await posted(gateway, {**BASIC, **named})
+            assert (answer["items"], answer["failed"]) == ([], 1)
+            assert answer["errors"][0]["error"] == "the collection does not exist"
+        for left in ("collection", "url", "vector_db"):
+            body = {name: value for name, value in BASIC.items() if name != left}
+            assert (await posted(gateway, body))["retrieved"] == 1
+
+
+async def test_a_collection_asks_its_engines_only() -> None:
+    scripts = {"one": Script(hits=[hit("x", 1.0)]), "two": Script(hits=[hit("y", 1.0)])}
+    collections = {"docs": {"engines": ["two"]}}
+    async with served("ragrails", {"collections": collections}, scripts=scripts) as gateway:
+        answer = await posted(gateway, {"query": "q", "collection": "docs"})
+        assert [one["id"] for one in answer["items"]] == ["y"]
+        # An engine that was not selected is no loss.
+        assert answer["failed"] == 0
+        assert (await posted(gateway, {"query": "q"}))["failed"] == 1
+
+
+@pytest.mark.parametrize("name", ["options", "embedder_options", "reranker_options"])
+async def test_options_are_refused_and_never_logged(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="gateway"):
+        async with scripted(one=Script(hits=[GUIDE])) as gateway:
+            answer = await posted(gateway, {**BASIC, name: {"api_key": "qd-theirs"}}, 400)
+            assert (await posted(gateway, {**BASIC, name: {}}))["retrieved"] == 1
+    assert answer == {"error": {"type": "ValueError", "message": f"{name} is not accepted here: it is configured"}}
+    assert "qd-theirs" not in caplog.text
+
+
+# Losses.
+
+
+def _raising(error: RcpError) -> Script:
+    async def retrieve(query: Any, call: Any) -> Any:
+        raise error
+
+    return Script(retrieve=retrieve)
+
+
+async def test_an_engine_that_fails_beside_one_that_answers_is_counted() -> None:
+    async with scripted(one=Script(hits=[GUIDE]), two=_raising(BackendUnavailable("it is down"))) as gateway:
+        answer = await posted(gateway, BASIC)
+    assert (answer["retrieved"], answer["failed"]) == (1, 1)
+    assert answer["errors"] == [
+        {
+            "source": QUESTION,
+            "source_kind": "query",
+            "stage": "retrieve",
+            "error": "it is down",
+            "isRetryable": True,
+            "attempts": 1,
+        }
+    ]
+
+
+@pytest.mark.parametrize("retryable", [True, False])
+async def test_when_every_engine_fails_the_answer_is_200_with_failures(retryable: bool) -> None:
+    async with scripted(one=_raising(BackendUnavailable("it is down", retryable=retryable))) as gateway:
+        answer = await posted(gateway, BASIC)
+    assert (answer["items"], answer["retrieved"], answer["failed"]) == ([], 0, 1)
+    assert [(one["error"], one["isRetryable"]) for one in answer["errors"]] == [("it is down", retryable)]
+
+
+# Loopback.
+
+
+@pytest.mark.parametrize("filter", [None, {"field": "lang", "op": "eq", "value": "en"}])
+async def test_our_engine_on_our_facade_gives_what_the_engine_behind_gives(filter: Any) -> None:
+    params = {"query": QUESTION, "k": 3, **({"filter": filter} if filter else {})}
+    frame = {"jsonrpc": "2.0", "id": 1, "method": "retrieve", "params": params}
+    async with served("ragrails", {"collections": {"docs": {}}}, engines=[MEMORY]) as gateway:
+        rails = {
+            "id": "rails",
+            "kind": "ragrails",
+            "with": {"url": gateway.url, "collection": "docs", "fields": {"lang": "keyword"}, "meta_complete": True},
+        }
+        async with served("ragrails", {"collections": {}}, engines=[rails]) as over:
+            far = (await over.http.post("/rcp/retrieve", json=frame)).json()["result"]
+        near = (await gateway.http.post("/rcp/retrieve", json=frame)).json()["result"]
+
+    def shape(one: dict[str, Any]) -> Any:
+        return (
+            one["id"],
+            one["text"],
+            {name: one["meta"][name] for name in ("title", "source", "lang")},
+            one["citation"],
+        )
+
+    assert [shape(one) for one in far["hits"]] == [shape(one) for one in near["hits"]]
+    assert far["hits"]
+    assert far["usage"].get("notes") == near["usage"].get("notes")
+
+
+async def test_a_failure_behind_the_facade_arrives_as_one_at_our_engine() -> None:
+    frame = {"jsonrpc": "2.0", "id": 1, "method": "retrieve", "params": {"query": QUESTION}}
+    async with scripted(one=_raising(BackendUnavailable("it is down"))) as gateway:
+        rails = {"id": "rails", "kind": "ragrails", "with": {"url": gateway.url, "collection": "docs"}}
+        async with served("ragrails", {"collections": {}}, engines=[rails]) as over:
+            answer = (await over.http.post("/rcp/retrieve", json=frame)).json()
+    assert (answer["error"]["code"], answer["error"]["data"]["retryable"]) == (-32010, True)
+
+
+# What cannot be answered.
+
+
+@pytest.mark.parametrize(
+    ("body", "loc", "type"),
+    [
+        (b"", ["body"], "json_invalid"),
+        (b"[]", ["body"], "model_attributes_type"),
+        ({}, ["body", "query"], "missing"),
+        ({"query": 1}, ["body", "query"], "string_type"),
+        ({"query": "q", "top_k": None}, ["body", "top_k"], "int_type"),
+        ({"query": "q", "use_rerank": "yes"}, ["body", "use_rerank"], "bool_type"),
+        ({"query": "q", "vector_db": "faiss"}, ["body", "vector_db"], "literal_error"),
+        ({"query": "q", "options": []}, ["body", "options"], "dict_type"),
+        ({"query": "q", "model": None}, ["body", "model"], "string_type"),
+    ],
+)
+async def test_bad_requests_are_told_where_the_fault_is(body: Any, loc: Any, type: str) -> None:
+    async with scripted(one=Script()) as gateway:
+        answer = await posted(gateway, body, 422)
+    assert {"loc": loc, "type": type}.items() <= answer["detail"][0].items()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"query": " "}, "query must be a non-empty string"),
+        ({"top_k": 0}, "top_k must be greater than 0"),
+        ({"rerank_top_k": -1}, "rerank_top_k must be greater than 0"),
+    ],
+)
+async def test_what_the_server_itself_would_refuse_is_refused_in_its_words(more: Any, told: str) -> None:
+    async with scripted(one=Script()) as gateway:
+        answer = await posted(gateway, {**BASIC, **more})
+    assert [(one["stage"], one["error"]) for one in answer["errors"]] == [("validate", told)]
+
+
+async def test_health_and_errors_have_the_protocols_own_shape() -> None:
+    async with scripted(one=Script()) as gateway:
+        assert (await gateway.http.get("/v1/health")).json() == {"status": "ok", "service": "ragrails"}
+    facade = RagrailsFacade(RagrailsFacadeSettings(collections={}))
+    assert facade.failure(RateLimited("slow down", retry_after_ms=1500)).headers == {"retry-after": "2"}
+    for code, status in ((-32012, 401), (-32013, 413), (-32603, 500), (-32005, 400), (-32602, 400), (-1, 500)):
+        answer = facade.failure(RcpError("words", code=code))
+        assert answer.status == status
+        assert list(json.loads(answer.body)["error"]) == ["type", "message"]
+    assert facade.failure(RcpError("no", code=-32012, data={"authenticated": True})).status == 403
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+BODIES = st.one_of(
+    JSON,
+    st.builds(
+        lambda base, more: {**base, **more},
+        st.sampled_from([BASIC, RERANKED, REWRITTEN]),
+        st.dictionaries(st.sampled_from([*RERANKED, *REWRITTEN, "options", "rewrite_context"]), JSON, max_size=3),
+    ),
+)
+
+
+async def test_any_body_gets_an_answer_in_the_protocols_own_shape() -> None:
+    bodies: list[bytes] = []
+
+    @settings(max_examples=60)
+    @given(body=BODIES)
+    def gather(body: Any) -> None:
+        bodies.append(json.dumps(body).encode())
+
+    gather()
+    async with scripted(one=Script(hits=[GUIDE])) as gateway:
+        (facade,) = gateway.gateway.facades
+        door = _Door(gateway.gateway.dispatcher, ANONYMOUS)
+        for body in [*bodies, b"\xff", b"nul", b'{"query":"\\ud800"}', b"[" * 5000]:
+            try:
+                response = await facade.answer(FacadeRequest(method="POST", path=PATH, body=body), door)
+            except RcpError as error:
+                response = facade.failure(error)
+            answer = json.loads(response.body)
+            assert response.status in (200, 400, 422), (body, response)
+            assert ({200: "items", 400: "error", 422: "detail"}[response.status]) in answer
+
+
+def test_settings_that_cannot_work_are_configuration_errors() -> None:
+    config = RagrailsFacadeSettings(collections={"c": CollectionSettings(engines=("none",))})
+    with pytest.raises(ConfigError) as caught:
+        RagrailsFacadeKind().make(config, ["one"])
+    assert caught.value.path == "collections.c.engines[0]"
+    for make in (
+        lambda: CollectionSettings(engines=()),
+        lambda: CollectionSettings(vector_db="faiss"),
+        lambda: RagrailsFacadeSettings(collections={}, default="docs"),
+    ):
+        with pytest.raises(ConfigError):
+            make()
