@@ -545,6 +545,7 @@ async def test_without_k_the_funnel_decides() -> None:
 async def test_a_limit_that_the_gateways_own_comes_before_is_not_told_of() -> None:
     async with gateway_of({"a": Script(hits("x"), {"retrieve": {"maxK": 65}})}, limits={"max_k": 60}) as gateway:
         assert notes(await gateway.retrieve(k=70)) == "k is at most 60"
+        assert notes(await gateway.retrieve(candidateK=70)) == "candidateK is at most 60"
 
 
 async def test_fields_of_engines_that_do_not_retrieve_are_in_nobodys_way() -> None:
