@@ -21,9 +21,5 @@ class Caller:
     writable: bool = True
     claims: dict[str, Any] = field(default_factory=dict)
 
-    def sees(self, engine: str) -> bool:
-        """True if the engine with this id is in the caller's scope."""
-        return self.engines is None or engine in self.engines
-
 
 ANONYMOUS = Caller()

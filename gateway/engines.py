@@ -12,6 +12,7 @@ from gateway.federation.context import HostContext
 from gateway.federation.fleet import EngineSpec, MemberSettings
 from gateway.fusion import Confidence, Convex, Rrf, Strategy, Weighted
 from gateway.plugins import Plugins
+from gateway.spi.engine import EngineKind
 from gateway.spi.facade import Facade
 from gateway.spi.http import HttpSettings
 
@@ -26,13 +27,22 @@ def read_config(path: Path, plugins: Plugins) -> GatewayConfig:
 
     def check(walker: Walker, raw: Mapping[str, Any]) -> None:
         engines = raw.get("engines")
+        listed = engines if isinstance(engines, list) else ()
+        ids = [str(one["id"]) for one in listed if isinstance(one, Mapping) and "id" in one]
+        offers: dict[str, tuple[EngineKind[Any], Any]] = {}
         for index, engine in enumerate(engines if isinstance(engines, list) else ()):
             if isinstance(engine, Mapping) and isinstance(engine.get("kind"), str):
-                _own_settings(walker, plugins, engine["kind"], engine.get("with"), f"engines[{index}]")
+                path = f"engines[{index}]"
+                decoded = _own_settings(walker, plugins, engine["kind"], engine.get("with"), path)
+                if decoded is not FAULT:
+                    kind, own = decoded
+                    _check_embedders(walker, kind, own, path, ids)
+                    offers[str(engine.get("id"))] = decoded
+        named = [(key, raw.get(key)) for key in ("writes", "embed", "transform")]
+        walker.errors.extend(_targets([(key, str(one)) for key, one in named if isinstance(one, str)], offers))
         facades = raw.get("facades")
         for index, facade in enumerate(facades if isinstance(facades, list) else ()):
             if isinstance(facade, Mapping) and isinstance(facade.get("kind"), str):
-                ids = [str(one["id"]) for one in engines or () if isinstance(one, Mapping) and "id" in one]
                 _facade(walker, plugins, facade["kind"], facade.get("with"), f"facades[{index}]", ids)
         fusion = raw.get("fusion")
         if isinstance(fusion, Mapping) and isinstance(fusion.get("method"), str):
@@ -63,12 +73,11 @@ def engine_specs(config: GatewayConfig, plugins: Plugins) -> list[EngineSpec]:
         if decoded is FAULT:
             continue
         kind, own = decoded
-        for embedder in kind.embedders(own):
-            if embedder not in known:
-                told = f"there is no engine {embedder!r}{nearest(embedder, known)} to take vectors from"
-                walker.fault(f"{path}.with", told)
+        _check_embedders(walker, kind, own, path, known)
         specs.append(EngineSpec(_member(settings), kind, own, _context(settings, config)))
-    walker.errors.extend(_targets(config, specs))
+    named = (("writes", config.writes), ("embed", config.embed), ("transform", config.transform))
+    kinds = {spec.settings.id: (spec.kind, spec.config) for spec in specs}
+    walker.errors.extend(_targets([(key, target) for key, target in named if target is not None], kinds))
     if len(specs) == len(config.engines):
         walker.errors.extend(_corpora(specs))
     _check_method(walker, plugins, config.fusion.method)
@@ -130,18 +139,27 @@ def _context(settings: EngineSettings, config: GatewayConfig) -> Callable[[], Ho
     return lambda: HostContext(settings.id, config.base_dir, http=http)
 
 
-def _targets(config: GatewayConfig, specs: Sequence[EngineSpec]) -> Iterator[ConfigError]:
+def _check_embedders(walker: Walker, kind: EngineKind[Any], own: Any, path: str, known: Sequence[str]) -> None:
+    """An engine takes its vectors from engines that there are."""
+    for embedder in kind.embedders(own):
+        if embedder not in known:
+            told = f"there is no engine {embedder!r}{nearest(embedder, known)} to take vectors from"
+            walker.fault(f"{path}.with", told)
+
+
+def _targets(
+    named: Sequence[tuple[str, str]], kinds: Mapping[str, tuple[EngineKind[Any], Any]]
+) -> Iterator[ConfigError]:
     """``writes``, ``embed`` and ``transform`` must name engines that can do it, as far as their settings tell."""
-    by_id = {spec.settings.id: spec for spec in specs}
-    for key, target in (("writes", config.writes), ("embed", config.embed), ("transform", config.transform)):
-        spec = by_id.get(target or "")
-        if spec is None:
+    for key, target in named:
+        if target not in kinds:
             continue
-        offers = spec.kind.offers(spec.config)
+        kind, own = kinds[target]
+        offers = kind.offers(own)
         able = getattr(offers, key) is not None if key != "writes" else bool(offers.index and offers.index.writable)
         # A server of unknown abilities tells only when it is open.
-        if not able and not spec.kind.federates:
-            yield ConfigError(f"engine {target!r} (kind {spec.kind.name}) cannot serve that", path=key)
+        if not able and not kind.federates:
+            yield ConfigError(f"engine {target!r} (kind {kind.name}) cannot serve that", path=key)
 
 
 def _corpora(specs: Sequence[EngineSpec]) -> Iterator[ConfigError]:

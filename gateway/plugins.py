@@ -92,7 +92,7 @@ def load_plugins(extra: Sequence[object] = (), *, found: Sequence[EntryPoint] | 
         plugin = Plugin(point.name, *(("unknown", "") if point.dist is None else (point.dist.name, point.dist.version)))
         try:
             brought.append(_ask(plugin, point.load()))
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # one of the five boundaries: a stranger's import
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # a boundary: a stranger's import
             told = " ".join(f"{type(error).__name__}: {error}".split())[:_ERROR_LIMIT]
             logger.warning("plugin %s of %s did not load: %s", plugin.name, plugin.distribution, told)
             broken.append(replace(plugin, error=told))

@@ -186,6 +186,11 @@ class _Plugin:
         return [ScriptedKind(self._scripts), UpstreamKind(self._scripts)]
 
 
+def scripted_plugin(scripts: Mapping[str, Script]) -> object:
+    """A plugin that brings the scripted kinds, to be loaded beside others."""
+    return _Plugin(scripts)
+
+
 def plugins_of(scripts: Mapping[str, Script]) -> Plugins:
     return load_plugins([_Plugin(scripts)], found=[])
 

@@ -121,7 +121,6 @@ def print_catalog(result: Mapping[str, Any], *, as_json: bool) -> None:
         return
     rows = []
     for entry in result.get("engines") or []:
-        state = ((entry.get("_meta") or {}).get("x-gateway") or {}).get("open")
-        told = "" if state is None else "open" if state else "not open"
+        told = str(((entry.get("_meta") or {}).get("x-gateway") or {}).get("state") or "")
         rows.append((str(entry["id"]), str(entry["server"]["name"]), _told(entry["capabilities"]), told))
     console().print(table(None, ("engine", "server", "offers", "state"), rows))

@@ -281,7 +281,7 @@ def main(argv: list[str] | None = None) -> None:
         code = 1
     except (click.Abort, KeyboardInterrupt):
         code = 130
-    except Exception as error:  # noqa: BLE001  # one of the five boundaries: a person gets a line, not a traceback
+    except Exception as error:  # noqa: BLE001  # a boundary: a person gets a line, not a traceback
         code = _report(error, debug="--debug" in (sys.argv[1:] if argv is None else argv))
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -297,7 +297,8 @@ def _report(error: Exception, *, debug: bool) -> int:
         traceback.print_exception(error)
     code, lines = _told(error)
     for line in lines:
-        say(redact(line))
+        # A configuration error quotes no value that could be a secret, and speaks of secrets by name.
+        say(line if isinstance(error, ConfigError) else redact(line))
     return code
 
 

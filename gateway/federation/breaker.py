@@ -15,13 +15,21 @@ class Breaker:
 
     Closed → open after ``threshold`` failures in a row, for ``pause`` seconds, doubled each time a probe fails, at most
     ``longest``. Half-open, one call at a time is a probe. What counts as a failure is the caller's judgement: a refusal
-    (4xx), a cancelled call and a deadline that the client cut short are neutral.
+    (4xx), a cancelled call and a deadline that the client cut short are neutral. ``told`` hears once when it opens
+    (true) and once when the engine is back (false).
     """
 
     def __init__(
-        self, clock: Callable[[], float], *, threshold: int = 5, pause: float = 1.0, longest: float = 30.0
+        self,
+        clock: Callable[[], float],
+        *,
+        threshold: int = 5,
+        pause: float = 1.0,
+        longest: float = 30.0,
+        told: Callable[[bool], None] = lambda failing: None,
     ) -> None:
         self._clock = clock
+        self._told = told
         self._threshold = threshold
         self._first_pause = pause
         self._longest = longest
@@ -53,8 +61,10 @@ class Breaker:
         """The engine answered, be it with a refusal: it is alive."""
         self._failures = 0
         self._pause = self._first_pause
-        self._open_until = None
         self._probing = self._probing and not probe
+        if self._open_until is not None:
+            self._open_until = None
+            self._told(False)
 
     def failed(self, *, probe: bool) -> None:
         """The engine did not answer as it should."""
@@ -66,6 +76,7 @@ class Breaker:
         self._failures += 1
         if self._open_until is None and self._failures >= self._threshold:
             self._open_until = self._clock() + self._pause
+            self._told(True)
 
     def neutral(self, *, probe: bool) -> None:
         """The call says nothing about the engine."""

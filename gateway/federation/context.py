@@ -45,7 +45,11 @@ class HostContext:
         return time.time()
 
     def http(
-        self, base_url: str, *, headers: Mapping[str, str | Secret] | None = None, settings: HttpSettings | None = None
+        self,
+        base_url: str,
+        *,
+        headers: Mapping[str, str | Secret | None] | None = None,
+        settings: HttpSettings | None = None,
     ) -> AbstractAsyncContextManager[HttpClient]:
         return open_http(settings or self._http, base_url, headers=headers or {})
 

@@ -74,7 +74,7 @@ class Member:
         self.engine: Engine | None = None
         self.fault: RcpError | None = BackendUnavailable("it has not opened yet")
         self.observed = False
-        self.breaker = Breaker(time.monotonic)
+        self.breaker = Breaker(time.monotonic, told=self._told)
         self.limiter = Limiter(spec.settings.concurrency, spec.settings.queue)
         self._capabilities = spec.kind.offers(spec.config)
 
@@ -95,6 +95,20 @@ class Member:
     def jitter(self) -> float:
         """A factor for waiting times, so that calls that failed together do not come back together."""
         return random.uniform(0.5, 1.0)  # noqa: S311
+
+    def _told(self, failing: bool) -> None:
+        """One line when an engine is given up for a while, and one when it is back; not one for each call."""
+        if failing:
+            logger.warning("engine %s failed too often in a row: it is left alone for a while", self.settings.id)
+        else:
+            logger.info("engine %s answers again", self.settings.id)
+
+    @property
+    def state(self) -> str:
+        """``open``, ``not open``, or ``failing`` while its breaker keeps calls away from it."""
+        if self.engine is None:
+            return "not open"
+        return "open" if self.breaker.state == "closed" else "failing"
 
     def opened(self, engine: Engine) -> None:
         self._capabilities = engine.capabilities()
@@ -211,7 +225,7 @@ class Fleet:
                 faults.append(ConfigError(str(error), path=f"engine {id}"))
             elif error is not None and self.members[id].settings.required:
                 reason = error if isinstance(error, RcpError | TimeoutError) else "it could not be opened"
-                faults.append(ConfigError(f"is required and did not open: {reason}", path=f"engine {id}"))
+                faults.append(ConfigError(f"is required: {reason}", path=f"engine {id}"))
         for member in self.members.values():
             faults += [ConfigError(told, path=f"engine {member.settings.id}") for told in self._misfits(member)]
         if faults:

@@ -147,7 +147,7 @@ async def run(
             raise
         logger.error("engine %s was cancelled from within", settings.id, exc_info=error)
         return Failure(settings.id, BackendUnavailable("it broke off"))
-    except Exception as error:  # one of the five boundaries: an adapter may fail in any way
+    except Exception as error:  # a boundary: an adapter may fail in any way
         if asked:
             member.breaker.failed(probe=probe)
         logger.error("engine %s failed unexpectedly", settings.id, exc_info=error)

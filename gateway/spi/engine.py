@@ -282,7 +282,11 @@ class EngineContext(Protocol):
         """Seconds since the epoch, for dates in queries."""
 
     def http(
-        self, base_url: str, *, headers: Mapping[str, str | Secret] | None = None, settings: HttpSettings | None = None
+        self,
+        base_url: str,
+        *,
+        headers: Mapping[str, str | Secret | None] | None = None,
+        settings: HttpSettings | None = None,
     ) -> AbstractAsyncContextManager[HttpClient]:
         """An HTTP client with a connection pool of this engine's own."""
 

@@ -134,3 +134,29 @@ def test_every_plugin_package_is_listed_by_name_in_the_wheel() -> None:
     assert listed == {"gateway"} | there
     modules_named = {value.split(".")[0] for value in project["project"]["entry-points"]["rcp_gateway"].values()}
     assert modules_named == {one.removeprefix("plugins/") for one in there}
+
+
+BOUNDARIES = {
+    "gateway/protocol/dispatch.py",
+    "gateway/federation/runner.py",
+    "gateway/federation/plan.py",
+    "gateway/federation/fleet.py",
+    "gateway/federation/context.py",  # hands it to the task that waits for the thread
+    "gateway/plugins.py",
+    "gateway/cli/main.py",
+}
+"""Where the gateway calls strangers' code and must survive whatever it raises."""
+
+
+def test_exceptions_of_any_kind_end_only_at_the_boundaries() -> None:
+    for path in [*modules(ROOT / "gateway"), *modules(ROOT / "plugins")]:
+        where = path.relative_to(ROOT).as_posix()
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.ExceptHandler):
+                continue
+            caught = (
+                {one.id for one in ast.walk(node.type) if isinstance(one, ast.Name)} if node.type else {"Exception"}
+            )
+            goes_on = any(isinstance(one, ast.Raise) for one in ast.walk(node))
+            if caught & {"Exception", "BaseException"} and not goes_on:
+                assert where in BOUNDARIES, f"{where}:{node.lineno} swallows everything"

@@ -264,7 +264,6 @@ def bearer(headers: Any, peer: str) -> Caller:
             raise RcpError("a bearer token is needed", code=Code.UNAUTHORIZED)
 
 
-@obligation(111, 112, 113, 62)
 async def test_a_stranger_gets_an_answer_that_proxies_and_clients_both_understand() -> None:
     async with running(authenticate=bearer) as address:
         for body in (request("initialize", HANDSHAKE), request("ping", {"token": "good"}), b"[]", b"{"):

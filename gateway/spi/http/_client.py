@@ -246,6 +246,8 @@ def _prepared(headers: HeaderValues) -> _Prepared:
     """By lower-case name. Raises ``ValueError``, without the value, for what could not be written into a request."""
     prepared: _Prepared = {}
     for name, value in headers.items():
+        if value is None:
+            continue
         text = value.reveal() if isinstance(value, Secret) else value
         if not text.isascii() or not text.replace("\t", " ").isprintable() or not name.isascii() or " " in name:
             raise ValueError(f"the value of header {name!r} holds a line break or is not ASCII")

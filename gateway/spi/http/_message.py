@@ -15,7 +15,8 @@ from gateway.secret import Secret
 
 __all__ = ["HeaderValues", "Headers", "HttpResponse", "HttpSettings"]
 
-HeaderValues = Mapping[str, "str | Secret"]
+HeaderValues = Mapping[str, "str | Secret | None"]
+"""Header values by name; one that is ``None`` (a key that is not configured) is not sent."""
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

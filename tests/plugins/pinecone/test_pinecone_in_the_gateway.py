@@ -15,7 +15,7 @@ from gateway.app import open_gateway
 from gateway.caller import ANONYMOUS
 from gateway.config import load_text
 from gateway.plugins import load_plugins
-from tests.engines import Running, ids, notes
+from tests.engines import Running, Script, ids, notes, scripted_plugin
 from tests.servers.pinecone import Fault, Index, Rules, serve
 
 pytestmark = pytest.mark.anyio
@@ -135,3 +135,37 @@ async def test_the_probe_finds_out_what_the_vendor_leaves_open(rules: Rules, mon
     assert found["does $ne select records without the field?"].answer.startswith(missing)
     assert ("as documented" in found["what does $ne say of a list?"].answer) is (rules.lists == "none_of")
     assert not any(one.rows.values())
+
+
+async def test_hybrid_search_gets_both_vectors_from_the_engines_that_make_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripted engines stand for the models: ``e`` embeds a text's length, ``s`` its letters."""
+    monkeypatch.setenv("PINE", "secret")
+    store = Index(metric="dotproduct", dimension=2)
+    scripts = {
+        "e": Script(capabilities={"retrieve": None, "embed": {"dimension": 2, "identity": "length"}}),
+        "s": Script(capabilities={"retrieve": None, "sparseEmbed": {"identity": "letters"}}),
+    }
+    async with serve(store):
+        settings = {
+            "host": store.url,
+            "api_key": {"env": "PINE"},
+            "metric": "dotproduct",
+            "dimension": 2,
+            "embedder": "e",
+            "sparse_embedder": "s",
+            "alpha": 0.5,
+        }
+        engines = [{"id": "pine", "kind": "pinecone", "with": settings}] + [
+            {"id": id, "kind": "scripted", "with": {"name": id}} for id in scripts
+        ]
+        config = load_text(json.dumps({"name": "under-test", "engines": engines}), base_dir=Path.cwd())
+        loaded = load_plugins([gateway_pinecone.plugin, scripted_plugin(scripts)], found=[])
+        async with open_gateway(config, loaded) as gateway:
+            running = Running(gateway, scripts)
+            await running.retrieve("aab", mode="hybrid")
+            await running.retrieve("aab", mode="dense")
+    hybrid, dense = (one.body for one in store.requests if one.path == "/query")
+    assert hybrid["vector"] == [1.5, 0.5]
+    assert hybrid["sparseVector"] == {"indices": [97, 98], "values": [1.0, 0.5]}
+    assert dense["vector"] == [3.0, 1.0]
+    assert "sparseVector" not in dense

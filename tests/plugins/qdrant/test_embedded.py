@@ -375,7 +375,8 @@ async def test_the_embedder_and_dimension_that_are_needed_are_told_per_mode(open
         assert engine.vector_need("sparse") is None
         for need in (engine.vector_need("dense"), engine.vector_need("hybrid"), engine.vector_need(None)):
             assert need is not None
-            assert (need.embedder, need.dimension, need.sparse) == ("e", 2, False)
+            assert (need.embedder, need.dimension) == ("e", 2)
+        assert engine.sparse_need("hybrid") is None  # its own BM25 makes the sparse side
         assert engine.document_need() == engine.vector_need("dense")
 
 

@@ -1,0 +1,86 @@
+"""The handlers of the RCP methods, by name. ``retrieval`` is the straight line; ``single`` what one engine does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from gateway.caller import Caller
+from gateway.federation.capability import Offer, Snapshot, published
+from gateway.federation.embeddings import Embeddings
+from gateway.federation.fleet import Fleet
+from gateway.federation.plan import Defaults
+from gateway.federation.probe import Found, probe
+from gateway.federation.runner import Deadline
+from gateway.federation.single import Single, target
+from gateway.model import CatalogEntry, CatalogResult, PeerInfo, RetrieveRequest, capabilities_to_wire
+from gateway.service.retrieval import Retrieval
+from gateway.service.single import OneEngine
+from gateway.spi.call import ClientCall, Route
+
+__all__ = ["Service"]
+
+_PROBE_SECONDS = 120.0
+
+Handler = Callable[[Any, ClientCall], Awaitable[Any]]
+
+
+class Service:
+    """What the gateway answers, as the protocol layer wants it (``protocol.dispatch.Server``)."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        defaults: Defaults,
+        offer: Offer,
+        *,
+        info: PeerInfo,
+        conformance: str,
+        embeddings: Embeddings,
+    ) -> None:
+        self.info = info
+        self.conformance = conformance
+        self._fleet = fleet
+        self._defaults = defaults
+        self._retrieval = Retrieval(defaults, embeddings)
+        single = OneEngine(defaults, offer, embeddings)
+        self.handlers: Mapping[str, Handler] = {
+            "retrieve": self._retrieval.retrieve,
+            "embed": single.embed,
+            "embed/sparse": single.embed_sparse,
+            "rerank": single.rerank,
+            "query/transform": single.transform,
+            "index/add": single.index_add,
+            "index/delete": single.index_delete,
+            "catalog/list": self.catalog,
+        }
+
+    def snapshot(self, caller: Caller) -> Snapshot:
+        """What this caller is told at ``initialize``, and what its calls are planned against."""
+        return self._fleet.snapshot(caller)
+
+    def explain(self, request: RetrieveRequest, caller: Caller) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+        """What a retrieve would do, per engine, and what it would lose. No engine is asked."""
+        return self._retrieval.explain(request, self.snapshot(caller))
+
+    async def probe(self, id: str, caller: Caller) -> list[Found]:
+        """How the engine really filters; writes scratch documents into it and removes them again."""
+        snapshot = self.snapshot(caller)
+        deadline = Deadline.after(_PROBE_SECONDS, client=False, reserve=self._defaults.reserve)
+        route = Route(depth=self._defaults.depth, path=(self._defaults.identity,))
+        single = Single(target(snapshot, "index", id).member, deadline, route, cycle=False)
+        return await probe(single, snapshot)
+
+    async def catalog(self, request: Any, call: ClientCall) -> CatalogResult:
+        """The engines in the caller's scope. What leads to them (addresses, commands) is never told."""
+        snapshot: Snapshot = call.snapshot
+        entries = [
+            CatalogEntry(
+                id=view.id,
+                server=PeerInfo(name=view.member.spec.kind.name),
+                capabilities=capabilities_to_wire(published(view.capabilities)),
+                meta={"x-gateway": {"state": view.member.state, "breaker": view.member.breaker.state}},
+            )
+            for view in snapshot.views
+        ]
+        return CatalogResult(engines=tuple(entries))
