@@ -67,6 +67,7 @@ class Script:
     embed: Callable[[EmbedQuery, Call], Awaitable[EmbedReply]] | None = None
     rerank: Callable[[Any, Call], Awaitable[Any]] | None = None
     add: Callable[[Sequence[Document], Call], Awaitable[IndexAddResult]] | None = None
+    delete: Callable[[Sequence[str], Call], Awaitable[int]] | None = None
     meta_complete: bool = True
     federates: bool = False
     queries: list[EngineQuery] = field(default_factory=list)
@@ -140,6 +141,8 @@ class ScriptedEngine(Engine):
         return IndexAddResult(ids=tuple(str(document.id) for document in documents), chunks=len(documents))
 
     async def index_delete(self, ids: Sequence[str], call: Call) -> int:
+        if self.script.delete is not None:
+            return await self.script.delete(ids, call)
         known = {str(document.id) for document in self.script.added}
         self.script.added = [document for document in self.script.added if str(document.id) not in set(ids)]
         return len(known & set(ids))

@@ -14,7 +14,8 @@ conditions do hit and a test is not vacuous.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -30,6 +31,7 @@ from gateway.filters import (
     Op,
     Pushdown,
     compiled,
+    leaves,
     parse,
 )
 
@@ -39,6 +41,7 @@ __all__ = [
     "MISFIT_DOCUMENTS",
     "Document",
     "assert_push_down_law",
+    "distribution",
     "documents",
     "filters",
     "hard_documents",
@@ -243,3 +246,17 @@ def assert_push_down_law(
             raise AssertionError(f"unsound: {pushdown.native!r} hides {document!r}, which satisfies {filter!r}")
         if (got and (check is None or check(document))) is not wanted:
             raise AssertionError(f"not the filter: {pushdown!r} lets {document!r} through, against {filter!r}")
+
+
+def distribution(trees: Iterable[Filter]) -> str:
+    """How often each operator and size occurs in these trees: a share of exact translations means nothing without it."""
+    operators: Counter[str] = Counter()
+    sizes: Counter[int] = Counter()
+    for tree in trees:
+        found = list(leaves(tree))
+        sizes[len(found)] += 1
+        operators.update(leaf.op.value for leaf in found)
+    total, count = sum(operators.values()) or 1, sum(sizes.values()) or 1
+    ops = ", ".join(f"{name} {number / total:.0%}" for name, number in sorted(operators.items()))
+    few = ", ".join(f"{size}: {number / count:.0%}" for size, number in sorted(sizes.items()))
+    return f"conditions by operator: {ops}; trees by number of conditions: {few}"

@@ -148,6 +148,7 @@ async def test_every_scope_has_a_snapshot_of_its_own() -> None:
         def seen(*engines: str) -> Running:
             return Running(gateway.gateway, scripts, Caller(id="n", engines=frozenset(engines)))
 
+        assert len((await offered(gateway))["retrieve"]["modes"]) == 2  # the widest first: nobody is given its snapshot
         only_a, only_e, none = await offered(seen("a")), await offered(seen("e")), await offered(seen())
         assert (only_a["retrieve"]["modes"], only_a["retrieve"]["maxK"]) == (["dense"], 10)
         assert "embed" not in only_a
@@ -184,6 +185,19 @@ async def test_rerank_is_held_to_what_the_engine_offers() -> None:
         assert await refused(passages=[{"type": "image", "mimeType": "i/p", "data": "aGk="}]) == (-32005, "passages[0]")
         assert (await gateway.call("rerank", {"query": "q", "passages": []}))["result"]["scores"] == []
         assert (await gateway.call("rerank", {"query": "q", "passages": ["a"], "topN": 99}))["result"]["order"] == [0]
+
+
+async def test_a_reranker_is_not_asked_for_more_than_there_is() -> None:
+    asked: list[Any] = []
+
+    async def rerank(query: Any, call: Call) -> Any:
+        asked.append(query.top_n)
+        return [1.0] * len(query.passages)
+
+    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["llm"]}}, rerank=rerank)}) as gateway:
+        for top in (None, 1, 10**9):
+            await gateway.call("rerank", {"query": "q", "passages": ["a", "b"], "topN": top})
+    assert asked == [2, 1, 2]
 
 
 @obligation(177)
@@ -244,6 +258,31 @@ async def test_a_document_that_is_there_already_is_a_conflict_and_other_refusals
         async with gateway_of({"a": script}, writes="a") as gateway:
             error = (await gateway.call("index/add", {"documents": [{"id": "1", "text": "t"}]}))["error"]
         assert (error["code"], error["data"]["engine"]) == (told, "a")
+
+
+async def test_a_conflict_has_a_meaning_for_writes_only() -> None:
+    async def refuses(query: Any, call: Call) -> Any:
+        raise CallerError("no", code=-32016)
+
+    async with gateway_of({"r": Script(capabilities={"rerank": {"methods": ["llm"]}}, rerank=refuses)}) as gateway:
+        error = (await gateway.call("rerank", {"query": "q", "passages": ["a"]}))["error"]
+    assert (error["code"], error["data"]["upstreamCode"]) == (-32010, -32016)
+
+
+@obligation(182)
+async def test_one_document_is_removed_once_and_never_less_than_no_time() -> None:
+    asked: list[list[str]] = []
+
+    async def delete(given: Any, call: Call) -> int:
+        asked.append(list(given))
+        return -3
+
+    script = Script(capabilities={"index": {"writable": True}}, delete=delete)
+    async with gateway_of({"a": script}, writes="a", engines={"a": {"corpus": "one"}}) as gateway:
+        answer = await gateway.call("index/delete", {"ids": ["one/y", "y", 7, "7", 7.0]})
+        assert answer["result"] == {"deleted": 0}
+        assert (await gateway.call("index/delete", {"ids": []}))["result"] == {"deleted": 0}
+    assert asked == [["y", "7"]]
 
 
 async def test_chunking_is_not_offered_since_it_is_not_handed_on() -> None:
@@ -364,7 +403,9 @@ async def test_an_engine_that_is_down_moves_nobodys_score_and_changes_no_method(
             failed = await gateway.retrieve(fusion={"method": method})
             gateway.gateway.fleet.members["b"].closed(BackendUnavailable("gone"))
             down = await gateway.retrieve(fusion={"method": method})
-        assert failed["hits"] == down["hits"]
+        async with gateway_of({**scripts, "b": Script([], capabilities)}, engines=engines) as gateway:
+            empty = await gateway.retrieve(fusion={"method": method})
+        assert failed["hits"] == down["hits"] == empty["hits"]
         assert failed["_meta"]["x-gateway"]["scale"] == down["_meta"]["x-gateway"]["scale"]
 
 
@@ -504,3 +545,23 @@ async def test_without_k_the_funnel_decides() -> None:
 async def test_a_limit_that_the_gateways_own_comes_before_is_not_told_of() -> None:
     async with gateway_of({"a": Script(hits("x"), {"retrieve": {"maxK": 65}})}, limits={"max_k": 60}) as gateway:
         assert notes(await gateway.retrieve(k=70)) == "k is at most 60"
+        assert notes(await gateway.retrieve(candidateK=70)) == "candidateK is at most 60"
+
+
+async def test_fields_of_engines_that_do_not_retrieve_are_in_nobodys_way() -> None:
+    scripts = {
+        "a": Script(hits("x"), {"filter": {"fields": {"year": "int"}}}),
+        "e": Script(capabilities={"retrieve": None, "embed": {"dimension": 2}, "filter": {"fields": {"year": "text"}}}),
+    }
+    async with gateway_of(scripts) as gateway:
+        assert (await offered(gateway))["filter"]["fields"] == {"year": "int"}
+
+
+async def test_what_vendors_add_is_no_guarantee_and_an_index_to_read_is_none_to_write() -> None:
+    own = {"x-acme": {"a": 1}, "index": {"writable": False}}
+    scripts = {id: Script(hits(id), own, federates=True) for id in "ab"}
+    async with gateway_of(scripts, writes="a") as gateway:
+        told = await offered(gateway)
+        assert "x-acme" not in told["x-gateway"]["guaranteed"]
+        assert "index" not in told
+        assert (await gateway.call("index/add", {"documents": [{"text": "t"}]}))["error"]["code"] == -32003

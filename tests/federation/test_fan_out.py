@@ -213,6 +213,7 @@ async def test_an_engine_that_gives_more_than_asked_is_cut() -> None:
         result = await gateway.retrieve(k=5)
     assert ids(result) == ["d0", "d1", "d2", "d3", "d4"]
     assert "more than the 50 hits asked for" in notes(result)
+    assert result["usage"]["candidates"] == 50
 
 
 @obligation(217)

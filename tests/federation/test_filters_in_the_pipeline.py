@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from gateway.filters import Filter, Pushdown
-from gateway.spi import Call, EngineQuery, EngineReply
 from tests.engines import Script, gateway_of, hits, ids, notes
 from tests.obligations import obligation
 
@@ -111,6 +110,7 @@ async def test_when_no_engine_can_be_asked_safely_the_request_is_refused_with_th
         error = await gateway.refused(filter=filter)
     assert error["code"] == -32005
     assert set(error["data"]["reasons"]) == {"a", "b"}
+    assert (error["data"]["option"], error["data"]["field"]) == ("filter", "size")
 
 
 @obligation(172, 255)
@@ -128,17 +128,16 @@ async def test_a_field_of_two_types_is_not_offered() -> None:
 async def test_merged_metadata_that_no_longer_satisfies_the_filter_is_not_made() -> None:
     scripts = {
         "a": Script(hits(("x", 1.0, {"lang": "en"})), FIELDS),
-        "b": Script(hits(("x", 1.0, {"lang": "en", "year": 1990})), FIELDS),
+        "b": Script(hits(("x", 1.0, {"lang": "fr", "year": 2000})), FIELDS),
     }
-    filter = {"and": [ENGLISH, {"field": "year", "op": "ne", "value": 1990}]}
-
-    async def only_without_year(query: EngineQuery, call: Call) -> EngineReply:
-        return EngineReply(hits=scripts["b"].hits)
-
-    scripts["b"].retrieve = only_without_year
+    # Either copy satisfies it; {"lang": "en", "year": 2000} does not.
+    english = {"and": [ENGLISH, {"field": "year", "op": "exists", "value": False}]}
+    french = {"and": [{"not": ENGLISH}, {"field": "year", "op": "eq", "value": 2000}]}
     async with gateway_of(scripts) as gateway:
-        result = await gateway.retrieve(filter=filter)
-    assert [one["meta"].get("year") for one in result["hits"]] == [None]
+        (one,) = (await gateway.retrieve(filter={"or": [english, french]}))["hits"]
+        assert (one["meta"]["lang"], one["meta"].get("year"), one["meta"]["engines"]) == ("en", None, ["a", "b"])
+        (one,) = (await gateway.retrieve())["hits"]
+        assert (one["meta"]["lang"], one["meta"].get("year")) == ("en", 2000)
 
 
 @obligation(169, 170)

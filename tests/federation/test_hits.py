@@ -54,6 +54,33 @@ def test_members_that_do_not_fit_the_schema_are_left_out() -> None:
     }
 
 
+def test_parts_that_contradict_the_schema_are_left_out_one_by_one() -> None:
+    both = {"data": "aGk=", "uri": "u"}
+    one = hit(
+        "x",
+        1.0,
+        trust={"level": "trusted", "score": 1.5, "sanitized": "yes", "injectionSuspected": True},
+        content=[
+            {"type": "image", "mimeType": "image/png", **both},
+            {"type": "text", "text": "t", **both},
+            {"type": "text", "text": "t", "data": "aGk="},
+            {"type": "image", "mimeType": "image/png"},
+            {"type": "image", "mimeType": "image/png", "uri": "u"},
+        ],
+        provenance={"edges": [{"src": 1, "dst": "b"}], "leaves": ["l"], "score": float("nan"), "x": [1]},
+    )
+    assert sealed(one) == {
+        "id": "x",
+        "score": 0.5,
+        "trust": {"level": "trusted", "injectionSuspected": True},
+        "content": [
+            {"type": "text", "text": "t", "data": "aGk="},
+            {"type": "image", "mimeType": "image/png", "uri": "u"},
+        ],
+        "provenance": {"leaves": ["l"], "x": [1]},
+    }
+
+
 def test_unknown_members_survive_and_unsound_ones_do_not() -> None:
     members = {
         "x-vendor": Raw(b'{"a":[1,2]}'),
@@ -125,6 +152,14 @@ async def test_trust_is_never_raised() -> None:
     async with gateway_of({"a": Script(claims), "b": Script(doubts)}, engines=engines) as gateway:
         trust = (await gateway.retrieve())["hits"][0]["trust"]
     assert trust == {"level": "untrusted", "score": 0.9, "injectionSuspected": True}
+
+
+async def test_of_several_copies_the_least_trust_and_any_suspicion_count() -> None:
+    each = [{"score": 0.9, "injectionSuspected": False}, {"score": 0.2, "injectionSuspected": True}, {}]
+    scripts = {f"e{n}": Script([hit("x", 1.0, trust=trust)]) for n, trust in enumerate(each)}
+    async with gateway_of(scripts) as gateway:
+        trust = (await gateway.retrieve())["hits"][0]["trust"]
+    assert trust == {"level": "community", "score": 0.2, "injectionSuspected": True}
 
 
 async def test_equal_ids_of_unrelated_corpora_stay_apart() -> None:

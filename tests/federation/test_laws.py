@@ -20,7 +20,7 @@ from tests.engines import Running, Script, gateway_of
 from tests.obligations import obligation
 from tests.schema import check_frame
 
-quick = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 
 # What engines return: few ids, so that they meet; few languages, so that filters cut.
 IDS = st.sampled_from([f"d{n}" for n in range(8)])

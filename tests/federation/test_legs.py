@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from gateway.errors import BackendUnavailable, Cancelled, InternalError, RateLimited, Timeout, UpstreamError
 from gateway.federation.runner import Deadline
+from gateway.model import IndexAddResult
 from gateway.spi import Call, EngineQuery, EngineReply
 from tests.engines import Running, Script, gateway_of, hits, ids, notes
 from tests.federation.scripts import failing, hanging, stubborn
@@ -258,6 +260,14 @@ async def test_an_engine_that_will_not_end_does_not_carry_the_answer_over_the_de
         release.set()
 
 
+@obligation(243)
+async def test_an_engine_that_will_not_end_is_late_like_any_other() -> None:
+    release = asyncio.Event()
+    async with gateway_of({"b": stubborn(release)}) as gateway:
+        assert (await gateway.refused(_meta={"deadlineMs": 80}))["code"] == -32014
+        release.set()
+
+
 async def test_the_reserve_never_takes_most_of_a_short_deadline() -> None:
     left: list[float] = []
 
@@ -339,3 +349,52 @@ async def test_what_an_engine_says_to_the_client_is_one_short_line() -> None:
     assert all(message.isprintable() and len(message) < 350 for message in told)
     assert any(message.startswith("a b") for message in told)
     assert not any("no number" in message or "too far" in message for message in told)
+
+
+@pytest.mark.parametrize("error", [RateLimited("busy", retry_after_ms=9_000_000), Cancelled("taken back")])
+async def test_neither_being_busy_nor_a_cancellation_clears_an_engines_name(error: Exception) -> None:
+    script = failing(BackendUnavailable("down"))
+    async with gateway_of({"a": script, "b": Script(hits("x"))}, engines={"a": ONCE}) as gateway:
+        for one in [BackendUnavailable("down")] * 4 + [error] + [BackendUnavailable("down")]:
+            script.retrieve = failing(one).retrieve
+            assert state(gateway) == "closed"
+            await gateway.retrieve()
+        assert state(gateway) == "open"
+
+
+async def test_an_answer_clears_an_engines_name() -> None:
+    script = failing(BackendUnavailable("down"))
+    async with gateway_of({"a": script, "b": Script(hits("x"))}, engines={"a": ONCE}) as gateway:
+        for good in ([False] * 4 + [True]) * 2:
+            script.retrieve = None if good else failing(BackendUnavailable("down")).retrieve
+            await gateway.retrieve()
+            assert state(gateway) == "closed"
+
+
+@obligation(216)
+async def test_each_wait_between_attempts_is_longer_than_the_one_before() -> None:
+    times: list[float] = []
+
+    async def down(query: EngineQuery, call: Call) -> EngineReply:
+        times.append(time.perf_counter())
+        raise BackendUnavailable("down")
+
+    settings = {"a": {"retry": {"attempts": 4, "base": 0.04}}}
+    async with gateway_of({"a": Script(retrieve=down)}, engines=settings) as gateway:
+        gateway.gateway.fleet.members["a"].jitter = lambda: 1.0  # type: ignore[method-assign]
+        await gateway.refused()
+    waits = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert waits[1] >= 0.075
+    assert waits[2] >= 0.155
+
+
+async def test_a_write_may_take_what_the_call_has_and_is_not_cut_off_at_the_engines_time() -> None:
+    async def slow(documents: Any, call: Call) -> IndexAddResult:
+        assert call.remaining() > 5
+        await asyncio.sleep(0.15)
+        return IndexAddResult(ids=("1",))
+
+    script = Script(capabilities={"index": {"writable": True}}, add=slow)
+    async with gateway_of({"a": script}, writes="a", engines={"a": {"timeout": 0.05}}) as gateway:
+        answer = await gateway.call("index/add", {"documents": [{"id": "1", "text": "t"}]})
+    assert answer["result"]["ids"] == ["1"]

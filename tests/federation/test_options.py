@@ -214,3 +214,13 @@ async def test_a_query_longer_than_the_limit_is_refused_before_anybody_reads_it(
         assert (error["code"], error["data"]["field"]) == (-32602, "query")
         assert ids(await gateway.retrieve("x" * 100)) == ["x"]
     assert len(script.queries) == 1
+
+
+async def test_a_score_that_is_just_enough_is_enough_and_of_nothing_there_is_no_best() -> None:
+    async with gateway_of({"a": Script(hits("x", "y"))}) as gateway:
+        least = (await gateway.retrieve())["hits"][1]["score"]
+        assert ids(await gateway.retrieve(minScore=least)) == ["x", "y"]
+    async with gateway_of({"a": Script([])}) as gateway:
+        result = await gateway.retrieve(minScore=0.5)
+    assert result["hits"] == []
+    assert notes(result) == ""

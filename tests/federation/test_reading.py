@@ -172,6 +172,14 @@ async def test_an_engine_of_no_stated_limit_is_refilled_up_to_the_gateways() -> 
         assert [query.k for query in script.queries] == [10, 20, 40, 80, 120]
 
 
+async def test_an_engine_that_gives_all_it_can_is_not_asked_for_the_same_again() -> None:
+    script = Script(hits(*(f"d{n}" for n in range(50)), lang="fr"), {"retrieve": {"maxK": 10}, **FIELDS})
+    async with gateway_of({"a": script}) as gateway:
+        result = await gateway.retrieve(filter=ENGLISH)
+    assert [query.k for query in script.queries] == [10]
+    assert "scanned 10, kept 0" in notes(result)
+
+
 async def test_a_refill_stops_when_the_window_is_full() -> None:
     documents = hits(*((f"d{n}", 1 - n / 1000, {"lang": "en" if n % 2 else "fr"}) for n in range(100)))
     script = Script(documents, FIELDS)

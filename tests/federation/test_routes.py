@@ -135,3 +135,15 @@ async def test_nothing_in_a_hit_is_taken_as_an_instruction() -> None:
         result = await gateway.retrieve()
         assert sorted(ids(result)) == ["x", "y"]
         assert sorted(ids(await gateway.retrieve())) == ["x", "y"]
+
+
+@obligation(239)
+async def test_a_name_too_long_for_a_path_is_still_known_again() -> None:
+    name = "n" * 250
+    script = upstream("x")
+    async with gateway_of({"far": script}, name=name) as gateway:
+        await gateway.retrieve()
+        path = [one[:200] for one in script.calls[0].route.path]
+        result = await gateway.retrieve(_meta={"federation": {"depth": 2, "path": path}})
+    assert "cycle" in notes(result)
+    assert len(script.calls) == 1

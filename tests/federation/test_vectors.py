@@ -68,6 +68,16 @@ async def test_an_embedder_that_hangs_is_not_held_against_the_engines_that_need_
         assert state(gateway, "a") == "closed"
 
 
+async def test_a_query_is_embedded_as_a_query_and_a_passage_as_the_client_says() -> None:
+    scripts = {"a": Script(hits("x"), need=NEED), "e": embedder()}
+    async with gateway_of(scripts) as gateway:
+        await gateway.retrieve("words")
+        for kind in (None, "query", "document"):
+            await gateway.call("embed", {"inputs": ["t"], "kind": kind})
+    assert [query.inputs for query in scripts["e"].embedded] == [("words",), ("t",), ("t",), ("t",)]
+    assert [query.kind for query in scripts["e"].embedded] == ["query", "document", "query", "document"]
+
+
 async def test_one_engine_running_out_of_time_leaves_the_vector_to_the_others() -> None:
     release = asyncio.Event()
 
@@ -136,6 +146,20 @@ async def test_engines_that_do_not_go_together_stop_the_start_by_name(script: Sc
     with pytest.raises(ConfigErrors, match=told):
         async with gateway_of(scripts):
             raise AssertionError("it must not start")
+
+
+async def test_an_embedder_that_has_not_been_seen_yet_may_still_prove_to_be_one() -> None:
+    unseen = Script(capabilities={"retrieve": None})
+
+    async def down() -> None:
+        raise BackendUnavailable("not yet")
+
+    unseen.opening = down
+    scripts = {"a": Script(hits("x"), need=NEED), "b": Script(hits("y")), "e": unseen}
+    async with gateway_of(scripts) as gateway:
+        result = await gateway.retrieve()
+    assert ids(result) == ["y"]
+    assert "engine a failed: its embedder e failed: not yet" in notes(result)
 
 
 async def test_an_embedder_of_unknown_dimension_may_serve_whom_it_fits() -> None:

@@ -32,6 +32,13 @@ async def test_a_late_engine_beside_a_failed_one_is_not_a_timeout() -> None:
     assert {id: one["code"] for id, one in error["data"]["engines"].items()} == {"late": -32014, "down": -32010}
 
 
+@obligation(235)
+async def test_a_late_engine_beside_one_that_is_not_open_is_not_a_timeout() -> None:
+    async with gateway_of({"late": hanging(), "down": Script(hits("x"))}) as gateway:
+        gateway.gateway.fleet.members["down"].closed(BackendUnavailable("went away"))
+        assert (await gateway.refused(_meta={"deadlineMs": 80}))["code"] == -32010
+
+
 async def test_one_late_by_its_own_limit_makes_it_no_matter_of_the_clients_deadline() -> None:
     scripts = {"late": hanging(), "slow": hanging()}
     async with gateway_of(scripts, engines={"slow": {"timeout": 0.02}}) as gateway:
@@ -273,6 +280,16 @@ async def test_an_engines_words_are_cut_and_made_one_line_wherever_they_are_show
         error = await gateway.refused()
     assert error["message"].isprintable()
     assert len(error["message"]) < 400
+
+
+@obligation(234)
+async def test_the_code_an_engine_gave_is_told_also_if_its_adapter_does_not_say_so() -> None:
+    async with gateway_of(
+        {"a": failing(UpstreamError("no", code=-32016))}, engines={"a": {"required": True}}
+    ) as gateway:
+        error = await gateway.refused()
+    assert (error["code"], error["data"]["upstreamCode"]) == (-32010, -32016)
+    assert error["data"]["retryable"] is False
 
 
 async def test_of_an_engines_error_only_plain_data_is_passed_on() -> None:

@@ -41,6 +41,7 @@ from gateway.testing.filters import (
     MISFIT_DOCUMENTS,
     Document,
     assert_push_down_law,
+    distribution,
     filters,
     hard_documents,
 )
@@ -174,6 +175,7 @@ def test_the_push_down_law_holds_for_random_trees_over_hard_documents(
     hard = corpus(fields, [*hard_documents(dates=options["dates"]), *MISFIT_DOCUMENTS])
     assert len(hard) > 40
     counts: Counter[str] = Counter()
+    trees: list[Filter] = []
     native = PineconeFilters(fields.get)
     numbers = random.Random(5)
 
@@ -185,6 +187,7 @@ def test_the_push_down_law_holds_for_random_trees_over_hard_documents(
         sample = numbers.sample(hard, min(16, len(hard))) + corpus(fields, extra)
         pushdown = check_law(native.push_down, tree, sample, rules)
         if not pushdown.nothing:
+            trees.append(tree)
             counts["trees"] += 1
             counts["exact"] += pushdown.exact
             counts["pushed"] += pushdown.native is not None
@@ -194,6 +197,7 @@ def test_the_push_down_law_holds_for_random_trees_over_hard_documents(
     share, pushed = counts["exact"] / counts["trees"], counts["pushed"] / counts["trees"]
     record_property("exact", share)
     print(f"\n{setup}: {share:.1%} exact, {pushed:.1%} pushed, {counts['trees']} trees, {counts['checks']} checks")
+    print(distribution(trees))
 
 
 @pytest.mark.parametrize("setup", SETUPS)

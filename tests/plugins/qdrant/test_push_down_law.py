@@ -22,6 +22,7 @@ from gateway.testing.filters import (
     MISFIT_DOCUMENTS,
     Document,
     assert_push_down_law,
+    distribution,
     filters,
     hard_documents,
 )
@@ -108,7 +109,7 @@ class Shares:
     def told(self, what: str) -> None:
         total = sum(self.counted.values())
         shares = ", ".join(f"{self.counted[name] / total:.0%} {name}" for name in ("exact", "part", "none"))
-        print(f"\n{what}: {total} trees, {shares}")
+        print(f"\n{what}: {total} trees, {shares}\n{distribution(trees())}")
 
 
 class Shard:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.filters import And, Condition, FieldType, Filter, Not, Op, Or, compiled, parse
-from gateway.testing.filters import HARD_FIELDS, assert_push_down_law, filters
+from gateway.testing.filters import HARD_FIELDS, assert_push_down_law, distribution, filters
 from gateway.testing.filters import documents as any_documents
 from tests.plugins.weaviate.corpora import TOKENIZERS, Fixture, check, clean
 
@@ -44,6 +44,7 @@ def test_no_document_is_lost_and_none_is_wrong(
     exact = sum(half.exact for half in halves) / len(halves)
     pushed = sum(half.native is not None for half in halves) / len(halves)
     print(f"SHARE {named(world)}: exact {exact:.1%}, something pushed {pushed:.1%} of {len(trees)} trees")
+    print(distribution(trees))
 
 
 @pytest.mark.parametrize("switch", ["signed_zero", "raw_like", "stopwords_in_all"])
