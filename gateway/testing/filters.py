@@ -249,7 +249,7 @@ def assert_push_down_law(
 
 
 def distribution(trees: Iterable[Filter]) -> str:
-    """How often each operator and size occurs in these trees: a share of exact translations means nothing without it."""
+    """How often each operator and size occurs in these trees: a share of exact translations says little without it."""
     operators: Counter[str] = Counter()
     sizes: Counter[int] = Counter()
     for tree in trees:
