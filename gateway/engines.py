@@ -30,7 +30,7 @@ def read_config(path: Path, plugins: Plugins) -> GatewayConfig:
         listed = engines if isinstance(engines, list) else ()
         ids = [str(one["id"]) for one in listed if isinstance(one, Mapping) and "id" in one]
         offers: dict[str, tuple[EngineKind[Any], Any]] = {}
-        for index, engine in enumerate(engines if isinstance(engines, list) else ()):
+        for index, engine in enumerate(listed):
             if isinstance(engine, Mapping) and isinstance(engine.get("kind"), str):
                 path = f"engines[{index}]"
                 decoded = _own_settings(walker, plugins, engine["kind"], engine.get("with"), path)

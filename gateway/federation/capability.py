@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from gateway.filters import FieldType, Op
-from gateway.fusion.merge import PROVENANCE, UPSTREAM
 from gateway.model import (
+    PROVENANCE,
+    UPSTREAM,
     Capabilities,
     CatalogCapability,
     EmbedCapability,

@@ -11,6 +11,7 @@ from typing import TypeVar
 from gateway.errors import BackendUnavailable, RcpError, Timeout, UpstreamError
 from gateway.federation.capability import Snapshot
 from gateway.federation.embeddings import Embeddings, Vector
+from gateway.federation.fleet import Member
 from gateway.federation.loss import Failure
 from gateway.federation.plan import Leg
 from gateway.federation.runner import Deadline, EngineCall, run
@@ -70,18 +71,16 @@ class QueryVectors:
         return Vectors(dense, sparse)
 
     async def _embed(self, id: str) -> Vector | Failure:
-        refused = self._refused(id)
-        member = self._snapshot.embedder(id)
-        if refused is not None or member is None:
-            return refused or Failure(id, BackendUnavailable("it is not there"))
+        member = self._reachable(id)
+        if isinstance(member, Failure):
+            return member
         found = await self._shared.vectors(member, (self._text,), "query", self._route, self._deadline)
         return found if isinstance(found, Failure) else found[0]
 
     async def _embed_sparse(self, id: str) -> SparseVector | Failure:
-        refused = self._refused(id)
-        member = self._snapshot.embedder(id)
-        if refused is not None or member is None:
-            return refused or Failure(id, BackendUnavailable("it is not there"))
+        member = self._reachable(id)
+        if isinstance(member, Failure):
+            return member
         if member.capabilities.sparse_embed is None:
             return Failure(id, UpstreamError("it makes no sparse vectors"))
         query = EmbedQuery(inputs=(self._text,))
@@ -91,11 +90,14 @@ class QueryVectors:
 
         return await run(member, ask, EngineCall(self._route), self._deadline)
 
-    def _refused(self, id: str) -> Failure | None:
+    def _reachable(self, id: str) -> Member | Failure:
+        """The embedder, if there is one and the request may go to it."""
         member = self._snapshot.embedder(id)
-        if member is not None and member.federates and self._route.depth < 0:
+        if member is None:
+            return Failure(id, BackendUnavailable("it is not there"))
+        if member.federates and self._route.depth < 0:
             return Failure(id, UpstreamError("the request may not be forwarded any further (depth 0)"))
-        return None
+        return member
 
     def _name(self, need: VectorNeed) -> str:
         """An embedder that the caller may not see is not named."""

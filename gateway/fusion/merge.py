@@ -9,17 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.fusion.ranking import TRUST_LEVELS, Fused
-from gateway.model import Hit, member, meta_of
+from gateway.model import PROVENANCE, UPSTREAM, Hit, member, meta_of
 
 __all__ = ["PROVENANCE", "UPSTREAM", "configured_level", "merged_hit", "merged_meta", "merged_trust", "trust_level"]
 
 Meta = dict[str, Any]
-
-PROVENANCE = ("engine", "bodyEngine", "engines", "engineRank", "engineScore", "fusedScore")
-"""Metadata keys that only the gateway writes."""
-
-UPSTREAM = "x-upstream"
-"""Where an upstream's own values of :data:`PROVENANCE` go; one nesting level per gateway passed."""
 
 CITATIONS = "citations"
 """Under identity by URI or content: the citation of every document that was joined, best rank first."""

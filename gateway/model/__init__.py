@@ -21,7 +21,7 @@ from gateway.model.capability import (
     read_capabilities,
 )
 from gateway.model.content import Content, Query, text_of
-from gateway.model.hit import Hit, decoded, hit, member, meta_of, text_of_hit, with_meta
+from gateway.model.hit import PROVENANCE, UPSTREAM, Hit, decoded, hit, member, meta_of, text_of_hit, with_meta
 from gateway.model.message import (
     CatalogEntry,
     CatalogResult,
@@ -50,6 +50,8 @@ from gateway.model.message import (
 )
 
 __all__ = [
+    "PROVENANCE",
+    "UPSTREAM",
     "Capabilities",
     "CatalogCapability",
     "CatalogEntry",

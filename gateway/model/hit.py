@@ -14,7 +14,14 @@ import msgspec
 
 from gateway import _json
 
-__all__ = ["Hit", "decoded", "hit", "member", "meta_of", "text_of_hit", "with_meta"]
+__all__ = ["PROVENANCE", "UPSTREAM", "Hit", "decoded", "hit", "member", "meta_of", "text_of_hit", "with_meta"]
+
+
+PROVENANCE = ("engine", "bodyEngine", "engines", "engineRank", "engineScore", "fusedScore")
+"""Metadata keys that only the gateway writes."""
+
+UPSTREAM = "x-upstream"
+"""Where an upstream's own values of :data:`PROVENANCE` go; one nesting level per gateway passed."""
 
 
 class Hit(msgspec.Struct, frozen=True, gc=False):

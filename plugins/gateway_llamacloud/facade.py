@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.errors import Code, ConfigError, RcpError
+from gateway.model import PROVENANCE, UPSTREAM
 from gateway.spi import (
     Facade,
     FacadeGateway,
@@ -35,9 +36,7 @@ from gateway_llamacloud.wire import (
 
 __all__ = ["IndexSettings", "LlamaCloudFacade", "LlamaCloudFacadeKind", "LlamaCloudFacadeSettings"]
 
-_PROVENANCE: Final = frozenset(
-    {"engine", "bodyEngine", "engines", "engineRank", "engineScore", "fusedScore", "x-upstream"}
-)
+_PROVENANCE: Final = frozenset({*PROVENANCE, UPSTREAM})
 """Metadata that the gateway adds. It names engines, which the clients of this protocol know nothing of."""
 
 _STATUS: Final[Mapping[int, int]] = {

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.errors import Code, ConfigError, RcpError
+from gateway.model import PROVENANCE, UPSTREAM
 from gateway.spi import (
     Facade,
     FacadeGateway,
@@ -36,9 +37,7 @@ from gateway_ragrails.wire import (
 
 __all__ = ["CollectionSettings", "RagrailsFacade", "RagrailsFacadeKind", "RagrailsFacadeSettings"]
 
-_PROVENANCE: Final = frozenset(
-    {"engine", "bodyEngine", "engines", "engineRank", "engineScore", "fusedScore", "x-upstream"}
-)
+_PROVENANCE: Final = frozenset({*PROVENANCE, UPSTREAM})
 """Metadata that the gateway adds. It names engines, which the clients of this protocol know nothing of."""
 
 _STATUS: Final[Mapping[int, int]] = {

@@ -177,6 +177,23 @@ def hang(found: Stores, id: str) -> None:
             found.weaviate.hang("Search")
 
 
+async def reached(found: Stores, id: str) -> None:
+    """Waits until the server keeps a call waiting."""
+
+    def waiting() -> bool:
+        match id:
+            case "qdrant":
+                return found.qdrant.hung.is_set()
+            case "pinecone":
+                return found.pinecone.hanging > 0
+            case _:
+                return any(name == "Search" for name, _ in found.weaviate.requests)
+
+    async with asyncio.timeout(10):
+        while not waiting():
+            await asyncio.sleep(0.01)
+
+
 async def left(found: Stores, id: str) -> None:
     """Waits until the server has seen that nobody waits for its answer any more."""
     match id:
@@ -209,7 +226,7 @@ async def test_a_caller_who_goes_away_is_seen_by_the_store(id: str, world: Store
     async with running(*engines(world)) as gateway:
         hang(world, id)
         call = asyncio.create_task(gateway.retrieve(WORD))
-        await asyncio.sleep(0.1)
+        await reached(world, id)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call

@@ -329,3 +329,11 @@ def test_settings_that_cannot_work_are_configuration_errors() -> None:
     ):
         with pytest.raises(ConfigError):
             make()
+
+
+async def test_a_body_no_search_needs_is_answered_before_it_is_read() -> None:
+    async with served("ragrails", {"collections": {"docs": {"engines": ["a"]}}}, scripts={"a": Script()}) as gateway:
+        response = await gateway.post("/v1/retrieve", b'{"query":"' + b"x" * 2_000_000 + b'"}')
+        assert response.status_code == 413
+        assert response.headers["connection"] == "close"
+        assert (await gateway.post("/v1/retrieve", {"query": "q", "collection": "docs"})).status_code == 200
