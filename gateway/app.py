@@ -13,7 +13,8 @@ from gateway.engines import engine_specs, facades_of, read_config, strategies_of
 from gateway.federation.capability import Offer
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.fleet import Fleet
-from gateway.federation.plan import Defaults
+from gateway.federation.plan import Defaults, Quorum
+from gateway.federation.stages import Own
 from gateway.model import PeerInfo
 from gateway.plugins import Plugins, load_plugins
 from gateway.protocol.dispatch import Dispatcher, Limits
@@ -73,6 +74,10 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
         max_query=limits.query,
         deadline=limits.deadline,
         reserve=limits.reserve,
+        transform=config.transform,
+        quorum=None if (quorum := config.federation.quorum) is None else Quorum(quorum, config.federation.grace),
+        per_document=config.fusion.per_document,
+        own=Own(METHOD, MAX_CANDIDATES),
     )
     fleet = Fleet(specs, offer=offer)
     async with fleet.open():

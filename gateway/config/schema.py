@@ -104,7 +104,8 @@ class FusionSettings(Section, frozen=True):
     """How the engines' lists become one.
 
     ``k`` is the constant of reciprocal rank fusion; ``window`` how deep each engine is asked when the client names no
-    ``candidateK``; ``identity`` what makes two hits one document.
+    ``candidateK``; ``identity`` what makes two hits one document; ``per_document`` how many passages of one document an
+    answer may hold.
     """
 
     method: str = "rrf"
@@ -112,14 +113,20 @@ class FusionSettings(Section, frozen=True):
     window: Count = 50
     alpha: Annotated[float, Meta(ge=0, le=1, description="alpha lies between 0 and 1")] | None = None
     identity: Literal["id", "uri", "content", "id+content"] = "id"
+    per_document: Count | None = None
 
 
 class FederationSettings(Section, frozen=True):
-    """``select``: ask ``all`` engines, or those of the highest ``priority`` that answer. ``depth`` caps onward hops."""
+    """``select``: ask ``all`` engines, or those of the highest ``priority`` that answer. ``depth`` caps onward hops.
+
+    With a ``quorum``, once so many engines have answered the others have ``grace`` seconds left.
+    """
 
     select: Literal["all", "priority"] = "all"
     depth: Annotated[int, Meta(ge=0)] = 3
     verify: bool = True
+    quorum: Count | None = None
+    grace: NotNegative = 0.1
 
 
 class RetrySettings(Section, frozen=True):

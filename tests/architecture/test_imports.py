@@ -139,7 +139,7 @@ def test_every_plugin_package_is_listed_by_name_in_the_wheel() -> None:
 BOUNDARIES = {
     "gateway/protocol/dispatch.py",
     "gateway/federation/runner.py",
-    "gateway/federation/plan.py",
+    "gateway/federation/leg.py",
     "gateway/federation/fleet.py",
     "gateway/federation/context.py",  # hands it to the task that waits for the thread
     "gateway/plugins.py",
