@@ -19,6 +19,7 @@ from gateway.federation.verdict import admit, judge
 from gateway.filters import compiled
 from gateway.fusion import Fused, Ranking, fuse, read_identity
 from gateway.model import RetrieveRequest, RetrieveResult
+from gateway.refine.candidate import Candidate, candidates
 from gateway.refine.cut import cut
 from gateway.refine.pack import pack, sealed
 from gateway.service.limits import deadline_for, route_for
@@ -54,7 +55,7 @@ class Retrieval:
         )
         losses = [*planned.losses, *judge(call.snapshot, planned, outcomes)]
         fused, notes = self._fuse(planned, outcomes)
-        kept, cuts = cut(fused, planned.min_score, planned.strategy.name)
+        kept, cuts = cut(candidates(fused), planned.min_score, planned.strategy.name)
         losses += [Loss(kind="note", message=note) for note in (*notes, *cuts)]
         return self._packed(planned, kept, outcomes, losses, started)
 
@@ -84,16 +85,16 @@ class Retrieval:
         )
         return fused, [note.text for note in notes]
 
-    def _sealed(self, planned: RetrievePlan, fused: Sequence[Fused]) -> tuple[Raw, ...]:
+    def _sealed(self, planned: RetrievePlan, kept: Sequence[Candidate]) -> tuple[Raw, ...]:
         keep = compiled(planned.filter) if planned.filter is not None else None
         return sealed(
-            fused, planned.k, include_text=planned.include_text, include_vectors=planned.include_vectors, keep=keep
+            kept[: planned.k], include_text=planned.include_text, include_vectors=planned.include_vectors, keep=keep
         )
 
     def _packed(
         self,
         planned: RetrievePlan,
-        fused: Sequence[Fused],
+        kept: Sequence[Candidate],
         outcomes: Sequence[Outcome],
         losses: Sequence[Loss],
         started: float,
@@ -101,7 +102,7 @@ class Retrieval:
         replies = [one for one in outcomes if isinstance(one, Reply)]
         degraded = dict.fromkeys(loss.engine for loss in losses if loss.kind in ("failed", "timeout") and loss.engine)
         return pack(
-            self._sealed(planned, fused),
+            self._sealed(planned, kept),
             candidates=sum(reply.scanned for reply in replies),
             started=started,
             notes=notes_of(losses),
@@ -123,7 +124,7 @@ class Retrieval:
                 call.progress(0.8 * done / of, "recall", f"{outcome.engine}: failed")
                 return
             fused, _ = self._fuse(planned, [outcome])
-            kept, _ = cut(fused, planned.min_score, planned.strategy.name)
+            kept, _ = cut(candidates(fused), planned.min_score, planned.strategy.name)
             message = f"{outcome.leg.id}: {len(outcome.hits)} hits"
             call.progress(0.8 * done / of, "recall", message, self._sealed(planned, kept))
 
