@@ -118,11 +118,15 @@ class RetrieveRequest(Message, frozen=True):
 
 
 class Usage(Message, frozen=True):
-    """Section 17.2. ``latency_ms`` is wall-clock milliseconds; ``notes`` are sentences about what was lost."""
+    """Section 17.2. ``latency_ms`` is wall-clock milliseconds; ``notes`` are sentences about what was lost.
+
+    ``tokens`` is the size of the texts that were packed into a ``tokenBudget``.
+    """
 
     candidates: int
     latency_ms: float
     reranked: int | None = None
+    tokens: int | None = None
     notes: tuple[str, ...] | None = None
 
 

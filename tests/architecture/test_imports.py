@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "protocol": {"errors", "_json", "model", "caller", "spi.call"},
     "telemetry": {"errors", "model", "config", "caller"},
     "federation": {"errors", "model", "filters", "fusion", "spi", "state", "caller", "secret"},
-    "refine": {"errors", "_json", "model", "fusion", "spi.call", "state"},
+    "refine": {"errors", "_json", "model", "filters.dates", "fusion", "spi.call", "state"},  # dates are read in one way
     "service": {"errors", "_json", "model", "filters", "federation", "refine", "fusion", "spi", "caller"},
     "plugins": {"errors", "spi", "config", "fusion"},
     "passages": {"errors", "spi", "config", "model"},
