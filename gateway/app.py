@@ -11,6 +11,7 @@ from gateway import __version__
 from gateway.config import GatewayConfig
 from gateway.engines import engine_specs, facades_of, read_config, strategies_of
 from gateway.federation.capability import Offer
+from gateway.federation.cursor import Cursors
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.fleet import Fleet
 from gateway.federation.plan import Defaults, Quorum
@@ -19,8 +20,11 @@ from gateway.model import PeerInfo
 from gateway.plugins import Plugins, load_plugins
 from gateway.protocol.dispatch import Dispatcher, Limits
 from gateway.refine.lexical import MAX_CANDIDATES, METHOD
+from gateway.refine.trajectory import Trajectories
 from gateway.service import Service
+from gateway.service.keeping import Keeping
 from gateway.spi.facade import Facade
+from gateway.state import Idempotency, Store, open_state
 
 __all__ = ["CONFORMANCE", "Gateway", "engine_specs", "open_gateway", "read_config"]
 
@@ -80,7 +84,7 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
         own=Own(METHOD, MAX_CANDIDATES),
     )
     fleet = Fleet(specs, offer=offer)
-    async with fleet.open():
+    async with open_state(config.state) as store, fleet.open():
         service = Service(
             fleet,
             defaults,
@@ -88,6 +92,7 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
             info=PeerInfo(name=name, version=__version__),
             conformance=CONFORMANCE,
             embeddings=embeddings,
+            keeping=_keeping(config, store),
         )
         dispatcher = Dispatcher(
             service,
@@ -100,3 +105,13 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
         finally:
             await dispatcher.close()
             await embeddings.close()
+
+
+def _keeping(config: GatewayConfig, store: Store) -> Keeping:
+    pages, sessions = config.pagination, config.sessions
+    return Keeping(
+        Cursors(store, ttl=pages.ttl, size=pages.bytes, caller_size=pages.caller_bytes, key=pages.key),
+        Trajectories(store, ttl=sessions.ttl, cap=sessions.ids),
+        # No write outlasts the deadline of the call it is part of, and what it leaves behind not twice that.
+        Idempotency(store, ttl=config.idempotency.ttl, lease=2 * config.limits.deadline),
+    )

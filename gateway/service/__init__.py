@@ -14,6 +14,7 @@ from gateway.federation.probe import Found, probe
 from gateway.federation.runner import Deadline
 from gateway.federation.single import Single, target
 from gateway.model import CatalogEntry, CatalogResult, PeerInfo, RetrieveRequest, capabilities_to_wire
+from gateway.service.keeping import Keeping
 from gateway.service.retrieval import Retrieval
 from gateway.service.single import OneEngine
 from gateway.spi.call import ClientCall, Route
@@ -37,8 +38,10 @@ class Service:
         info: PeerInfo,
         conformance: str,
         embeddings: Embeddings,
+        keeping: Keeping,
     ) -> None:
         self.info = info
+        self.keeping = keeping
         self.conformance = conformance
         self._fleet = fleet
         self._defaults = defaults
