@@ -272,7 +272,8 @@ class Sections(Section, frozen=True):
     """The keys of the file. ``name`` identifies this gateway in federation paths and must be unique among gateways.
 
     ``writes`` and ``embed`` name the one engine that ``index/add``, ``index/delete`` and ``embed`` go to, ``transform``
-    the one for ``query/transform``.
+    the one for ``query/transform``. ``tokenizer`` is a ``tokenizer.json`` to count the tokens of a budget with, where
+    an estimate is not enough.
     """
 
     name: Name = ""
@@ -281,6 +282,7 @@ class Sections(Section, frozen=True):
     writes: str | None = None
     embed: str | None = None
     transform: str | None = None
+    tokenizer: Path | None = None
     http: HttpSection = HttpSection()
     stdio: StdioSection = StdioSection()
     limits: LimitSettings = LimitSettings()

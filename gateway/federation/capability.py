@@ -36,6 +36,7 @@ __all__ = [
     "batch_limit",
     "field_conflicts",
     "fields_of",
+    "full",
     "max_candidates",
     "max_k",
     "merge",
@@ -95,6 +96,17 @@ class Offer:
     pagination: bool = False
     session_ttl: int | None = None
     """Seconds that a session is remembered; ``None`` where sessions are not kept."""
+
+
+def full(capabilities: Capabilities) -> bool:
+    """True if what the highest level of conformance stands for is really there (section 14.5, DECISIONS D42).
+
+    Hybrid recall, reranking by an engine that reads the passages, streaming and pages: the gateway's own reranking by
+    words would pass a suite, but is not what a client takes a level for.
+    """
+    retrieve, rerank = capabilities.retrieve, capabilities.rerank
+    hybrid = retrieve is not None and "hybrid" in (retrieve.modes or ())
+    return bool(hybrid and rerank and rerank.methods and capabilities.streaming and capabilities.pagination)
 
 
 def fields_of(capabilities: Capabilities) -> dict[str, FieldType]:

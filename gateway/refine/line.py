@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import msgspec
@@ -52,7 +52,7 @@ async def refine(
     scale: str,
     score: Score | None = None,
     now: float,
-    seen: Collection[str] = (),
+    seen: Container[str] = (),
     told: Told | None = None,
     keep: Keep | None = None,
     vectors_comparable: bool = False,
@@ -100,6 +100,6 @@ async def _diversified(found: list[Candidate], weight: float, vectors_comparable
     return await asyncio.to_thread(diversified, found, weight, vectors_comparable=vectors_comparable)
 
 
-def _seen(fused: Fused, seen: Collection[str]) -> bool:
+def _seen(fused: Fused, seen: Container[str]) -> bool:
     """Under any of its ids: which of them is emitted depends on the engines that answered."""
     return fused.id in seen or any(id in seen for id in fused.ids)

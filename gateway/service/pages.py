@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,9 +13,9 @@ from msgspec.structs import replace
 from gateway._json import Raw
 from gateway.errors import CallerError, Code, StateUnavailable
 from gateway.federation.cursor import Binding, Window
-from gateway.model import RetrieveRequest, RetrieveResult
+from gateway.model import RetrieveRequest, RetrieveResult, Usage
 from gateway.refine.candidate import Candidate, text
-from gateway.refine.pack import Fit, fit, pack
+from gateway.refine.pack import Fit, fit, pack, passed_over
 from gateway.refine.tokens import Tokens
 from gateway.refine.trajectory import Seen
 from gateway.service.keeping import Keeping
@@ -24,8 +25,6 @@ __all__ = ["Answer", "Pages"]
 
 _K = 10
 """Hits on a page where the client names no number (DECISIONS D2)."""
-
-_NAMED, _SHOWN = 10, 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +117,26 @@ class Pages:
         page: _Slice,
         started: float,
     ) -> RetrieveResult:
-        notes = [*window.notes, *_passed_over(window, page, request.token_budget)]
+        passed = [page.offset + place for place in page.fits.passed]
+        notes = [*window.notes]
+        notes += passed_over(
+            [window.ids[place] for place in passed], [window.sizes[place] for place in passed], request.token_budget
+        )
         if request.session_id is not None and call.snapshot.capabilities.session is not None:
-            given = [window.ids[page.offset + place] for place in sorted((*page.fits.places, *page.fits.passed))]
+            given = [window.ids[place] for place in range(page.offset, page.offset + page.fits.consumed)]
             session = (call.caller.id, request.session_id, binding.request)
             notes += await self._trajectories.delivered(*session, given)
         call.progress(1.0, "pack", f"{len(page.hits)} hits")
-        return pack(
-            page.hits,
+        usage = Usage(
             candidates=window.candidates,
             reranked=window.reranked,
             tokens=None if request.token_budget is None else page.fits.tokens,
-            started=started,
-            notes=notes,
+            latency_ms=round((time.perf_counter() - started) * 1000, 1),
+            notes=tuple(notes) or None,
+        )
+        return pack(
+            page.hits,
+            usage,
             degraded=window.degraded,
             vendor=window.vendor,
             next_cursor=page.cursor,
@@ -148,13 +154,3 @@ class _Slice:
     fits: Fit
     hits: tuple[Raw, ...]
     cursor: str | None
-
-
-def _passed_over(window: Window, page: _Slice, budget: int | None) -> list[str]:
-    """What is larger than the whole budget is named: it was not lost by accident."""
-    places = [page.offset + place for place in page.fits.passed]
-    if not places:
-        return []
-    named = [f"{window.ids[place][:_SHOWN]} ({window.sizes[place]})" for place in places[:_NAMED]]
-    more = f" and {len(places) - len(named)} more" if len(places) > len(named) else ""
-    return [f"passed over, having more tokens than the whole tokenBudget of {budget}: {', '.join(named)}{more}"]
