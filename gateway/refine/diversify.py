@@ -15,8 +15,8 @@ from gateway.refine.recency import minmax
 
 __all__ = ["diversified", "document_of", "greedy", "limited"]
 
-Likeness = Callable[[int, int], float]
-"""How alike the documents at two places are, at most 1."""
+Likeness = Callable[[int, Sequence[int]], list[float]]
+"""How alike the document at one place is to those at others; at most 1."""
 
 
 def limited(found: Sequence[Candidate], most: int) -> list[Candidate]:
@@ -75,8 +75,7 @@ def greedy(relevance: Sequence[float], likeness: Likeness, weight: float) -> lis
         chosen = max(left, key=values.__getitem__)  # the first of several that are equal
         left.remove(chosen)
         order.append(chosen)
-        for place in left:
-            alike = likeness(chosen, place)
+        for place, alike in zip(left, likeness(chosen, left), strict=True):
             if alike > nearest[place]:
                 nearest[place] = alike
                 values[place] = gains[place] - penalty * alike
@@ -93,9 +92,13 @@ def _by_words(found: Sequence[Candidate]) -> Likeness:
     marks = [_mark(words, bits) for words in sets]
     sizes = [len(words) for words in sets]
 
-    def likeness(one: int, other: int) -> float:
-        common = (marks[one] & marks[other]).bit_count()
-        return common / (sizes[one] + sizes[other] - common) if common else 0.0
+    def likeness(chosen: int, others: Sequence[int]) -> list[float]:
+        mark, size = marks[chosen], sizes[chosen]
+        shared = [(mark & marks[place]).bit_count() for place in others]
+        return [
+            common / (size + sizes[place] - common) if common else 0.0
+            for common, place in zip(shared, others, strict=True)
+        ]
 
     return likeness
 
@@ -118,9 +121,10 @@ def _by_vectors(found: Sequence[Candidate]) -> Likeness | None:
             return None
         units.append(tuple(number / length for number in numbers))
 
-    def likeness(one: int, other: int) -> float:
+    def likeness(chosen: int, others: Sequence[int]) -> list[float]:
         # Of vectors of length 1; their distance is counted in C, their product would not be.
-        return 1 - math.dist(units[one], units[other]) ** 2 / 2
+        unit = units[chosen]
+        return [1 - math.dist(unit, units[place]) ** 2 / 2 for place in others]
 
     return likeness
 

