@@ -16,7 +16,7 @@ from gateway.federation.loss import Loss, Reason, said
 from gateway.federation.options import Wanted, check_gateway_options, options_for, wanted_options
 from gateway.federation.select import Selection, by_priority, select
 from gateway.filters import FALSE, TRUE, Filter, Op, Pushdown, fields_of, fold, parse, push_folded
-from gateway.fusion import Convex, LegOffer, Rrf, Scale, Strategy, choose, leg_weights
+from gateway.fusion import MIX, Convex, LegOffer, Rrf, Scale, Strategy, choose, leg_weights
 from gateway.fusion.weights import LEG_KINDS
 from gateway.model import Content, FusionOptions, RetrieveCapability, RetrieveRequest, text_of
 from gateway.spi.call import Route
@@ -37,6 +37,8 @@ class Defaults:
     identity: str
     strategies: Mapping[str, Strategy]
     method: str = "rrf"
+    across: str = "rrf"
+    mix: float = MIX
     window: int = 50
     document_identity: str = "id"
     select: str = "all"
@@ -73,7 +75,10 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class RetrievePlan:
-    """``turns`` are asked one after the other, until one has an answer; usually there is a single turn."""
+    """``turns`` are asked one after the other, until one has an answer; usually there is a single turn.
+
+    ``mix`` is the share of the passages where several corpora are scored together, ``None`` where they are not.
+    """
 
     k: int
     turns: tuple[tuple[Leg, ...], ...]
@@ -86,6 +91,12 @@ class RetrievePlan:
     include_text: bool
     include_vectors: bool
     min_score: float | None
+    mix: float | None = None
+
+    @property
+    def scored_by(self) -> str:
+        """What sets the scale of the scores."""
+        return self.strategy.name if self.mix is None else "rescore"
 
     @property
     def legs(self) -> tuple[Leg, ...]:
@@ -164,7 +175,19 @@ def plan(
         include_text=request.include_text is not False,
         include_vectors=request.include_vectors is True,
         min_score=min_score,
+        mix=_mix(meta, defaults, planned),
     )
+
+
+def _mix(meta: Mapping[str, Any], defaults: Defaults, planned: Sequence[View]) -> float | None:
+    """Whether corpora are scored together is decided here, failed engines counted in, and never from replies."""
+    own = meta.get("x-gateway")
+    across = own.get("across") if isinstance(own, Mapping) else None
+    across = defaults.across if across is None else across
+    if across not in ("rrf", "rescore"):
+        raise invalid_params("across is 'rrf' or 'rescore'", field="_meta.x-gateway.across")
+    several = len({view.member.settings.corpus for view in planned}) > 1
+    return defaults.mix if across == "rescore" and several else None
 
 
 def _default_k(request: RetrieveRequest) -> int:

@@ -17,7 +17,7 @@ from gateway.federation.recall import Outcome, recall
 from gateway.federation.route import route_of, visited
 from gateway.federation.verdict import admit, judge
 from gateway.filters import compiled
-from gateway.fusion import Fused, Ranking, fuse, read_identity
+from gateway.fusion import Fused, Ranking, fuse, read_identity, rescored
 from gateway.model import RetrieveRequest, RetrieveResult
 from gateway.refine.cut import cut
 from gateway.refine.pack import pack, sealed
@@ -54,7 +54,7 @@ class Retrieval:
         )
         losses = [*planned.losses, *judge(call.snapshot, planned, outcomes)]
         fused, notes = self._fuse(planned, outcomes)
-        kept, cuts = cut(fused, planned.min_score, planned.strategy.name)
+        kept, cuts = cut(fused, planned.min_score, planned.scored_by)
         losses += [Loss(kind="note", message=note) for note in (*notes, *cuts)]
         return self._packed(planned, kept, outcomes, losses, started)
 
@@ -80,8 +80,10 @@ class Retrieval:
             self._identity,
             planned_max_weight=planned.scale.max_weight,
             planned_total_weight=planned.scale.total_weight,
-            limit=planned.k,
+            limit=planned.k if planned.mix is None else None,
         )
+        if planned.mix is not None:
+            fused = rescored(planned.query, fused, mix=planned.mix)[: planned.k]
         return fused, [note.text for note in notes]
 
     def _sealed(self, planned: RetrievePlan, fused: Sequence[Fused]) -> tuple[Raw, ...]:
@@ -107,7 +109,7 @@ class Retrieval:
             notes=notes_of(losses),
             degraded=tuple(degraded),
             vendor={
-                "scale": planned.strategy.name,
+                "scale": planned.scored_by,
                 "engines": [reply.leg.id for reply in replies],
                 "losses": list(losses),
             },
@@ -123,7 +125,7 @@ class Retrieval:
                 call.progress(0.8 * done / of, "recall", f"{outcome.engine}: failed")
                 return
             fused, _ = self._fuse(planned, [outcome])
-            kept, _ = cut(fused, planned.min_score, planned.strategy.name)
+            kept, _ = cut(fused, planned.min_score, planned.scored_by)
             message = f"{outcome.leg.id}: {len(outcome.hits)} hits"
             call.progress(0.8 * done / of, "recall", message, self._sealed(planned, kept))
 
