@@ -30,6 +30,7 @@ from gateway.state import Idempotency, Store, open_state
 
 __all__ = ["Gateway", "engine_specs", "open_gateway", "read_config"]
 
+
 @dataclass(frozen=True, slots=True)
 class Gateway:
     """A running gateway: hand :attr:`dispatcher` to a transport, or call :attr:`service` in process."""
@@ -60,6 +61,8 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
         identity=name,
         strategies=strategies,
         method=config.fusion.method,
+        across=config.fusion.across,
+        mix=config.fusion.mix,
         window=config.fusion.window,
         document_identity=config.fusion.identity,
         select=config.federation.select,

@@ -115,7 +115,8 @@ class FusionSettings(Section, frozen=True):
 
     ``k`` is the constant of reciprocal rank fusion; ``window`` how deep each engine is asked when the client names no
     ``candidateK``; ``identity`` what makes two hits one document; ``per_document`` how many passages of one document an
-    answer may hold.
+    answer may hold. ``across`` is how engines of different ``corpus`` meet: by their scores alone, or scored again
+    together, ``mix`` being the share of that score.
     """
 
     method: str = "rrf"
@@ -124,6 +125,8 @@ class FusionSettings(Section, frozen=True):
     alpha: Annotated[float, Meta(ge=0, le=1, description="alpha lies between 0 and 1")] | None = None
     identity: Literal["id", "uri", "content", "id+content"] = "id"
     per_document: Count | None = None
+    across: Literal["rrf", "rescore"] = "rrf"
+    mix: Annotated[float, Meta(ge=0, le=1, description="mix lies between 0 and 1")] = 0.7
 
 
 class FederationSettings(Section, frozen=True):

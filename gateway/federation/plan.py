@@ -16,7 +16,7 @@ from gateway.federation.select import Selection, by_priority, select
 from gateway.federation.stages import Own, Stages, staged
 from gateway.federation.version import parse as parse_version
 from gateway.filters import Filter, Op, parse
-from gateway.fusion import Convex, LegOffer, Rrf, Scale, Strategy, choose, leg_weights
+from gateway.fusion import MIX, Convex, LegOffer, Rrf, Scale, Strategy, choose, leg_weights
 from gateway.fusion.weights import LEG_KINDS
 from gateway.model import FusionOptions, RetrieveRequest, text_of
 from gateway.spi.call import Route
@@ -41,6 +41,8 @@ class Defaults:
     identity: str
     strategies: Mapping[str, Strategy]
     method: str = "rrf"
+    across: str = "rrf"
+    mix: float = MIX
     window: int = 50
     document_identity: str = "id"
     select: str = "all"
@@ -60,7 +62,8 @@ class Defaults:
 class RetrievePlan:
     """``turns`` are asked one after the other, until one has an answer; usually there is a single turn.
 
-    ``depth`` is how deep the fused window goes, ``k`` and ``budget`` (tokens) what of it makes one answer.
+    ``depth`` is how deep the fused window goes, ``k`` and ``budget`` (tokens) what of it makes one answer. ``mix`` is
+    the share of the passages where several corpora are scored together, ``None`` where they are not.
     """
 
     k: int
@@ -81,6 +84,12 @@ class RetrievePlan:
     quorum: Quorum | None = None
     pinned: Mapping[str, str] = field(default_factory=dict)
     """The index versions to serve, by engine; empty if none is pinned."""
+    mix: float | None = None
+
+    @property
+    def scored_by(self) -> str:
+        """What sets the scale of the scores."""
+        return self.strategy.name if self.mix is None else "rescore"
 
     @property
     def legs(self) -> tuple[Leg, ...]:
@@ -188,6 +197,7 @@ def plan(
         budget=request.token_budget,
         quorum=defaults.quorum,
         pinned=pinned or {},
+        mix=_mix(meta, defaults, planned),
     )
 
 
@@ -222,6 +232,17 @@ def _unknown_method(request: RetrieveRequest, defaults: Defaults) -> list[Loss]:
     if method is None or method in defaults.strategies:
         return []
     return [unsupported("fusion.method", method, strict=request.strict)]
+
+
+def _mix(meta: Mapping[str, Any], defaults: Defaults, planned: Sequence[View]) -> float | None:
+    """Whether corpora are scored together is decided here, failed engines counted in, and never from replies."""
+    own = meta.get("x-gateway")
+    across = own.get("across") if isinstance(own, Mapping) else None
+    across = defaults.across if across is None else across
+    if across not in ("rrf", "rescore"):
+        raise invalid_params("across is 'rrf' or 'rescore'", field="_meta.x-gateway.across")
+    several = len({view.member.settings.corpus for view in planned}) > 1
+    return defaults.mix if across == "rescore" and several else None
 
 
 def _default_k(request: RetrieveRequest) -> int:

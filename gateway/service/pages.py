@@ -58,7 +58,9 @@ class Pages:
         """What the client's session has been given before, by other requests."""
         if request.session_id is None or call.snapshot.capabilities.session is None:
             return Seen()
-        return await self._trajectories.seen(call.caller.id, request.session_id, Binding.of(request, call.caller).request)
+        return await self._trajectories.seen(
+            call.caller.id, request.session_id, Binding.of(request, call.caller).request
+        )
 
     async def first(self, request: RetrieveRequest, call: ClientCall, answer: Answer, started: float) -> RetrieveResult:
         """The first page, and a cursor if there is more."""

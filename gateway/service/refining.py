@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from gateway._json import Raw
@@ -11,7 +10,7 @@ from gateway.federation.runner import Deadline
 from gateway.federation.single import Single
 from gateway.filters import compiled
 from gateway.refine.candidate import Candidate
-from gateway.refine.lexical import lexical_scores
+from gateway.refine.lexical import by_words
 from gateway.refine.line import Refinements
 from gateway.refine.pack import sealed
 from gateway.refine.recency import Recency
@@ -19,10 +18,7 @@ from gateway.refine.rerank import Rerank, Score
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import Engine, RerankQuery
 
-__all__ = ["by_words", "comparable", "recall_deadline", "refinements", "scorer", "sealer"]
-
-_INLINE_CHARACTERS = 10_000
-"""Some 10 ms of BM25; what is longer goes to a thread, so that other calls are not held up."""
+__all__ = ["comparable", "recall_deadline", "refinements", "scorer", "sealer"]
 
 
 def refinements(planned: RetrievePlan) -> Refinements:
@@ -32,7 +28,7 @@ def refinements(planned: RetrievePlan) -> Refinements:
         rerank=None if rerank is None else Rerank(top_n=rerank.top_n, method=rerank.method, model=rerank.model),
         recency=None
         if recency is None or recency.field is None or recency.half_life_days is None
-        else Recency(recency.field, recency.half_life_days),
+        else Recency(field=recency.field, half_life_days=recency.half_life_days),
         min_score=planned.min_score,
         per_document=stages.per_document,
         mmr=stages.mmr,
@@ -69,13 +65,6 @@ def scorer(planned: RetrievePlan, deadline: Deadline, route: Route, *, cycle: bo
         return await single.ask(ask)
 
     return score
-
-
-async def by_words(query: str, passages: Sequence[str]) -> Sequence[float]:
-    """The gateway's own scores (BM25 among these passages)."""
-    if len(query) + sum(map(len, passages)) <= _INLINE_CHARACTERS:
-        return lexical_scores(query, passages)
-    return await asyncio.to_thread(lexical_scores, query, passages)
 
 
 def comparable(planned: RetrievePlan) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.federation.capability import Snapshot
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.explain import explained
-from gateway.federation.loss import Loss, notes_of
+from gateway.federation.loss import Failure, Loss, notes_of
 from gateway.federation.plan import Defaults, RetrievePlan, plan
 from gateway.federation.reading import Reply
 from gateway.federation.recall import Outcome, recall
@@ -57,8 +57,7 @@ class Retrieval:
         teller.transformed(forms)
         outcomes = await self._recall(planned, forms, call, deadline, route, teller)
         losses = [*planned.losses, *forms.losses, *judge(call.snapshot, planned, outcomes)]
-        replies = [one for one in outcomes if isinstance(one, Reply)]
-        fused, notes = self._fuse(planned, replies)
+        fused, notes = self._fuse(planned, [one for one in outcomes if isinstance(one, Reply)])
         refined = await refine(
             fused,
             refinements(planned),
@@ -71,7 +70,7 @@ class Retrieval:
             vectors_comparable=comparable(planned),
         )
         losses += [Loss(kind="note", message=note) for note in (*notes, *seen.notes, *refined.notes)]
-        return await self._pages.first(request, call, _answer(planned, forms, replies, refined, losses), started)
+        return await self._pages.first(request, call, _answer(planned, forms, outcomes, refined, losses), started)
 
     def explain(self, request: RetrieveRequest, snapshot: Snapshot) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
         """What a retrieve would do, per engine, and what it would lose. No engine is asked."""
@@ -90,7 +89,7 @@ class Retrieval:
         route: Route,
         teller: Teller,
     ) -> list[Outcome]:
-        outcomes = await recall(
+        return await recall(
             planned,
             forms.forms,
             call.snapshot,
@@ -101,7 +100,6 @@ class Retrieval:
             verify=self._defaults.verify,
             answered=teller.answered,
         )
-        return outcomes
 
     def _fuse(self, planned: RetrievePlan, replies: Sequence[Reply]) -> tuple[list[Fused], list[str]]:
         """The whole window of these replies, in plan order, whatever order they came in."""
@@ -134,8 +132,9 @@ def _ranking(order: int, reply: Reply) -> Ranking:
 
 
 def _answer(
-    planned: RetrievePlan, forms: Forms, replies: Sequence[Reply], refined: Refined, losses: Sequence[Loss]
+    planned: RetrievePlan, forms: Forms, outcomes: Sequence[Outcome], refined: Refined, losses: Sequence[Loss]
 ) -> Answer:
+    replies = [one for one in outcomes if isinstance(one, Reply)]
     versions = {reply.leg.id: reply.version for reply in replies}
     known = {id: version for id, version in versions.items() if version is not None}
     rewritten = forms.told or next((reply.rewritten for reply in replies if reply.rewritten is not None), None)
@@ -157,5 +156,5 @@ def _answer(
             "seen": refined.seen,
             "losses": list(losses),
         },
-        whole=not any(loss.late for loss in losses),
+        whole=not any(isinstance(one, Failure) and one.late for one in outcomes),
     )

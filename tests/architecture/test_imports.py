@@ -30,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "plugins": {"errors", "spi", "config", "fusion"},
     "passages": {"errors", "spi", "config", "model"},
     "transports": {"errors", "_json", "model", "protocol", "spi.facade", "access", "telemetry", "caller"},
+    "evaluate": {"errors"},
     "testing": {"errors", "model", "filters", "spi"},
 }
 """Package → what of ``gateway`` it may import; a package may always import itself. The rest may import everything
