@@ -14,6 +14,7 @@ from typing import Any
 
 from gateway.caller import Caller
 from gateway.errors import BackendUnavailable, ConfigError, ConfigErrors, PluginError, RcpError
+from gateway.federation.aliases import NO_ALIASES, Aliases, aliased
 from gateway.federation.breaker import Breaker, Limiter
 from gateway.federation.capability import Offer, Snapshot, View, field_conflicts, fields_of, merge
 from gateway.filters import Undeclared
@@ -53,6 +54,7 @@ class MemberSettings:
     min_score: float | None = None
     attempts: int = 2
     backoff: float = 0.05
+    aliases: Aliases = NO_ALIASES
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Member:
         self.observed = False
         self.breaker = Breaker(time.monotonic, told=self._told)
         self.limiter = Limiter(spec.settings.concurrency, spec.settings.queue)
-        self._capabilities = spec.kind.offers(spec.config)
+        self._capabilities = self.settings.aliases.capabilities(spec.kind.offers(spec.config))
 
     @property
     def federates(self) -> bool:
@@ -111,11 +113,20 @@ class Member:
         return "open" if self.breaker.state == "closed" else "failing"
 
     def opened(self, engine: Engine) -> None:
-        self._capabilities = engine.capabilities()
-        check_overridden(engine, self._capabilities)
-        self.engine = engine
+        offered = engine.capabilities()
+        check_overridden(engine, offered)
+        self._warn_aliases(offered)
+        self._capabilities = self.settings.aliases.capabilities(offered)
+        self.engine = aliased(engine, self.settings.aliases)
         self.observed = True
         self.fault = None
+
+    def _warn_aliases(self, offered: Capabilities) -> None:
+        declared = offered.filter.fields if offered.filter is not None else {}
+        for own in self.settings.aliases.unknown(declared):
+            logger.warning("engine %s declares no field %r: its alias takes no filter", self.settings.id, own)
+        for own in self.settings.aliases.shadowed(declared):
+            logger.warning("engine %s has a field %r that is hidden by the alias of that name", self.settings.id, own)
 
     def closed(self, error: Exception) -> None:
         self.engine = None
