@@ -50,16 +50,21 @@ class Aliases:
             if own in taken:
                 yield name, f"the engine's field {own!r} is called {taken[own]!r} already"
             taken.setdefault(own, name)
-            if name in self.shadowed(declared):
+            if name in self._shadowed(declared):
                 yield name, f"the engine has another field called {name!r}; give that one an alias too"
 
-    def shadowed(self, declared: Iterable[str]) -> list[str]:
+    def remarks(self, offered: Capabilities) -> Iterator[str]:
+        """Where they do not fit what an open engine declares, as predicates of a sentence about it."""
+        declared = offered.filter.fields if offered.filter is not None else {}
+        for own in self.told:
+            if own not in declared:
+                yield f"declares no field {own!r}: its alias serves metadata only, and no filter"
+        for own in self._shadowed(declared):
+            yield f"has a field {own!r} that is hidden by the alias of that name"
+
+    def _shadowed(self, declared: Iterable[str]) -> list[str]:
         """Those of the engine's own fields that have the gateway's name for another one."""
         return [own for own in declared if own in self.own and own not in self.told]
-
-    def unknown(self, declared: Collection[str]) -> list[str]:
-        """The own names that the engine does not declare: they are renamed in metadata, but no filter takes them."""
-        return [own for own in self.told if own not in declared]
 
     def outward(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         """The engine's metadata under the gateway's names, in the same order."""

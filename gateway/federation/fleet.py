@@ -115,18 +115,12 @@ class Member:
     def opened(self, engine: Engine) -> None:
         offered = engine.capabilities()
         check_overridden(engine, offered)
-        self._warn_aliases(offered)
+        for remark in self.settings.aliases.remarks(offered):
+            logger.warning("engine %s %s", self.settings.id, remark)
         self._capabilities = self.settings.aliases.capabilities(offered)
         self.engine = aliased(engine, self.settings.aliases)
         self.observed = True
         self.fault = None
-
-    def _warn_aliases(self, offered: Capabilities) -> None:
-        declared = offered.filter.fields if offered.filter is not None else {}
-        for own in self.settings.aliases.unknown(declared):
-            logger.warning("engine %s declares no field %r: its alias takes no filter", self.settings.id, own)
-        for own in self.settings.aliases.shadowed(declared):
-            logger.warning("engine %s has a field %r that is hidden by the alias of that name", self.settings.id, own)
 
     def closed(self, error: Exception) -> None:
         self.engine = None

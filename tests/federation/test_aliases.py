@@ -24,9 +24,10 @@ from gateway.config import EngineSettings, GatewayConfig, load_text
 from gateway.errors import ConfigErrors
 from gateway.federation.aliases import NO_ALIASES, Aliases, aliased
 from gateway.filters import Filter, Op, Pushdown, to_json
-from gateway.model import Hit, RecencyOptions, RetrieveRequest, hit
+from gateway.model import Capabilities, Hit, RecencyOptions, RetrieveRequest, hit
 from gateway.plugins import load_plugins
 from gateway.spi import Engine, EngineQuery
+from gateway.spi.probe import Probe
 from gateway.testing.filters import HARD_FIELDS, documents, wire_filters
 from tests.engines import Running, Script, gateway_of, hits, ids, notes, scripted_plugin
 from tests.obligations import obligation
@@ -186,7 +187,7 @@ def test_a_pushed_recency_names_the_engines_own_field() -> None:
     aliases = Aliases({"date": "created_at"})
     query = EngineQuery(text="q", k=1, fields=frozenset({"date", "x"}), recency=RecencyOptions(field="date"))
     told = aliases.query(query)
-    assert (told.recency, told.fields) == (RecencyOptions(field="created_at"), {"created_at", "x"})
+    assert (told.recency, told.fields) == (RecencyOptions(field="created_at"), frozenset({"created_at", "x"}))
     assert aliases.query(EngineQuery(text="q", k=1, recency=RecencyOptions())).recency == RecencyOptions()
 
 
@@ -236,6 +237,20 @@ async def test_documents_are_stored_under_the_engines_names() -> None:
     assert "called 'year' here" in error["error"]["message"]
 
 
+NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
+
+
+@given(st.dictionaries(NAMES, NAMES).filter(lambda names: len(set(names.values())) == len(names)), st.data())
+def test_what_is_renamed_one_way_and_back_is_what_it_was(names: dict[str, str], data: st.DataObject) -> None:
+    aliases = Aliases(names)
+    meta = data.draw(st.dictionaries(NAMES, st.integers()))
+    written, read = aliases.inward(meta), aliases.outward(meta)
+    assert aliases.outward(written) == {name: meta[name] for name in meta if name not in aliases.hidden(meta)}
+    assert aliases.inward(read) == {own: meta[own] for own in meta if own in names.values() or own not in names}
+    assert all(written[names.get(name, name)] == meta[name] for name in meta if name not in aliases.hidden(meta))
+    assert all(name in names or name not in names.values() for name in read)
+
+
 # Explaining and probing
 
 
@@ -262,6 +277,22 @@ async def test_a_probe_asks_under_aliases_as_it_does_without() -> None:
     plain, renamed = ([answer for _, answer in one] for one in answers)
     assert plain == renamed
     assert any(answer.startswith("yes") for answer in plain)
+
+
+@pytest.mark.parametrize(("given", "own"), [(("year", "at"), ("pub_year", "at")), ((None, "year"), (None, "pub_year"))])
+def test_an_engines_own_questions_are_about_its_own_fields(given: tuple[Any, Any], own: tuple[Any, Any]) -> None:
+    asked: list[Any] = []
+
+    class Asking(Engine):
+        def capabilities(self) -> Capabilities:
+            return Capabilities()
+
+        def probes(self, keyword: str | None, date: str | None) -> Sequence[Probe]:
+            asked.append((keyword, date))
+            return []
+
+    assert aliased(Asking(), Aliases({"year": "pub_year"})).probes(*given) == []
+    assert asked == [own]
 
 
 # Configuration
