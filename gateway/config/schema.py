@@ -43,6 +43,7 @@ _PRINTABLE = r"\A(?!\s)[^\x00-\x1f\x7f]*(?<!\s)\Z"
 Name = Annotated[
     str, Meta(pattern=_PRINTABLE, description="a name holds no control characters and no blanks around it")
 ]
+FieldName = Annotated[str, Meta(min_length=1, description="the name of a field is not empty")]
 _SEGMENT = r"\A(?!\s)[^/\x00-\x1f\x7f]+(?<!\s)\Z"
 EngineId = Annotated[
     str,
@@ -150,7 +151,10 @@ class RetrySettings(Section, frozen=True):
 
 
 class EngineSettings(Section, frozen=True):
-    """One engine. ``settings`` is the plugin's own part (``with:``), decoded by the kind."""
+    """One engine. ``settings`` is the plugin's own part (``with:``), decoded by the kind.
+
+    ``aliases`` are names of metadata fields, the engine's own by the gateway's.
+    """
 
     id: EngineId
     kind: str
@@ -165,6 +169,7 @@ class EngineSettings(Section, frozen=True):
     queue: Annotated[int, Meta(ge=0)] = 256
     undeclared: Literal["skip", "check", "absent"] = "skip"
     min_score: float | None = None
+    aliases: dict[FieldName, FieldName] = msgspec.field(default_factory=dict)
     retry: RetrySettings = RetrySettings()
 
     def __post_init__(self) -> None:
