@@ -20,6 +20,7 @@ from gateway.federation.verdict import admit, judge
 from gateway.federation.version import composite
 from gateway.fusion import Fused, Ranking, fuse, read_identity, rescored
 from gateway.model import RetrieveRequest, RetrieveResult
+from gateway.refine.candidate import candidates
 from gateway.refine.line import Refined, refine
 from gateway.refine.tokens import Tokens
 from gateway.service.keeping import Keeping
@@ -58,6 +59,7 @@ class Retrieval:
         outcomes = await self._recall(planned, forms, call, deadline, route, teller)
         losses = [*planned.losses, *forms.losses, *judge(call.snapshot, planned, outcomes)]
         fused, notes = self._fuse(planned, [one for one in outcomes if isinstance(one, Reply)])
+        teller.stage("fuse", candidates(fused))
         refined = await refine(
             fused,
             refinements(planned),
