@@ -131,13 +131,14 @@ class Usage(Message, frozen=True):
 
 
 class RetrieveResult(Message, frozen=True):
-    """``hits`` are sealed: encoded, checked and final."""
+    """``hits`` are sealed: encoded, checked and final. ``encoding`` is that of their vectors, if it is not JSON's."""
 
     hits: tuple[Raw, ...]
     usage: Usage
     next_cursor: str | None = None
     index_version: str | None = None
     rewritten_query: str | None = None
+    encoding: str | None = None
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 

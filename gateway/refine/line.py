@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -19,6 +19,15 @@ __all__ = ["Refined", "Refinements", "refine"]
 
 _INLINE = 60
 """So many hits are compared with each other in 2 ms; more of them in a thread, so that other calls are not held up."""
+
+
+class Known(Protocol):
+    """Ids that the client has been given before."""
+
+    def __contains__(self, id: object, /) -> bool: ...
+
+    def __len__(self) -> int: ...
+
 
 Told = Callable[[str, Sequence[Candidate]], None]
 Keep = Callable[[dict[str, Any]], bool]
@@ -52,7 +61,7 @@ async def refine(
     scale: str,
     score: Score | None = None,
     now: float,
-    seen: Collection[str] = (),
+    seen: Known = (),
     told: Told | None = None,
     keep: Keep | None = None,
     vectors_comparable: bool = False,
@@ -100,6 +109,6 @@ async def _diversified(found: list[Candidate], weight: float, vectors_comparable
     return await asyncio.to_thread(diversified, found, weight, vectors_comparable=vectors_comparable)
 
 
-def _seen(fused: Fused, seen: Collection[str]) -> bool:
+def _seen(fused: Fused, seen: Known) -> bool:
     """Under any of its ids: which of them is emitted depends on the engines that answered."""
     return fused.id in seen or any(id in seen for id in fused.ids)

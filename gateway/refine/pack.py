@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,11 +11,10 @@ import msgspec
 from gateway._json import Raw
 from gateway.fusion import merged_hit
 from gateway.model import RetrieveResult, Usage
-from gateway.refine.candidate import Candidate, text
+from gateway.refine.candidate import Candidate
 from gateway.refine.seal import seal
-from gateway.refine.tokens import Tokens
 
-__all__ = ["Fit", "Packed", "emitted", "fit", "pack", "packed", "sealed"]
+__all__ = ["Fit", "emitted", "fit", "pack", "passed_over", "sealed"]
 
 _NAMED = 10
 _SHOWN = 80
@@ -32,15 +30,6 @@ class Fit(msgspec.Struct, frozen=True):
     passed: tuple[int, ...]
     consumed: int
     tokens: int
-
-
-class Packed(msgspec.Struct, frozen=True):
-    """``candidates`` fit; the first ``consumed`` of the list count as delivered. ``tokens`` is theirs, if counted."""
-
-    candidates: tuple[Candidate, ...]
-    consumed: int
-    tokens: int | None = None
-    notes: tuple[str, ...] = ()
 
 
 def fit(sizes: Iterable[int], k: int, budget: int | None) -> Fit:
@@ -65,24 +54,13 @@ def fit(sizes: Iterable[int], k: int, budget: int | None) -> Fit:
     return Fit(tuple(places), tuple(passed), consumed, used)
 
 
-def packed(found: Sequence[Candidate], k: int, budget: int | None = None, tokens: Tokens | None = None) -> Packed:
-    """The first ``k`` whose texts fit the budget of tokens together. Texts count also if they are not sent."""
-    if budget is None or tokens is None:
-        taken = tuple(found[:k])
-        return Packed(taken, len(taken))
-    sizes: list[int] = []
-
-    def counted() -> Iterable[int]:
-        for one in found:
-            sizes.append(tokens.count(text(one)))
-            yield sizes[-1]
-
-    fits = fit(counted(), k, budget)
-    named = [f"{found[place].fused.id[:_SHOWN]} ({sizes[place]})" for place in fits.passed[:_NAMED]]
-    more = len(fits.passed) - len(named)
-    told = f"passed over, having more tokens than the whole tokenBudget of {budget}: {', '.join(named)}"
-    notes = (told + (f" and {more} more" if more else ""),) if named else ()
-    return Packed(tuple(found[place] for place in fits.places), fits.consumed, fits.tokens, notes)
+def passed_over(ids: Sequence[str], sizes: Sequence[int], budget: int | None) -> list[str]:
+    """A note that names what has more tokens than the whole budget; none if nothing has."""
+    if not ids:
+        return []
+    named = [f"{id[:_SHOWN]} ({size})" for id, size in zip(ids[:_NAMED], sizes, strict=False)]
+    more = f" and {len(ids) - len(named)} more" if len(ids) > len(named) else ""
+    return [f"passed over, having more tokens than the whole tokenBudget of {budget}: {', '.join(named)}{more}"]
 
 
 def emitted(found: Iterable[Candidate], lowest: float = math.inf) -> list[float]:
@@ -123,25 +101,24 @@ def sealed(
 
 def pack(
     hits: tuple[Raw, ...],
+    usage: Usage,
     *,
-    candidates: int,
-    started: float,
-    notes: Sequence[str],
     degraded: Sequence[str],
     vendor: Mapping[str, Any],
-    reranked: int = 0,
-    tokens: int | None = None,
+    next_cursor: str | None = None,
+    index_version: str | None = None,
+    rewritten_query: str | None = None,
+    encoding: str | None = None,
 ) -> RetrieveResult:
-    """The result of ``retrieve``. ``candidates`` counts the engines' hits; ``started`` is ``time.perf_counter()``."""
-    meta: dict[str, Any] = {}
-    if degraded:
-        meta["degraded"] = list(degraded)
+    """The result of ``retrieve``. ``vendor`` goes under ``_meta["x-gateway"]``, as far as it says anything."""
+    meta: dict[str, Any] = {"degraded": list(degraded)} if degraded else {}
     meta["x-gateway"] = msgspec.to_builtins({name: value for name, value in vendor.items() if value})
-    usage = Usage(
-        candidates=candidates,
-        reranked=reranked,
-        tokens=tokens,
-        latency_ms=round((time.perf_counter() - started) * 1000, 1),
-        notes=tuple(notes) or None,
+    return RetrieveResult(
+        hits=hits,
+        usage=usage,
+        next_cursor=next_cursor,
+        index_version=index_version,
+        rewritten_query=rewritten_query,
+        encoding=encoding,
+        meta=meta,
     )
-    return RetrieveResult(hits=hits, usage=usage, meta=meta)
