@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from gateway._json import mend
 from gateway.errors import ConfigError
 
-__all__ = ["Estimate", "Tokens", "exact"]
+__all__ = ["Estimate", "Tokens", "exact", "sizes"]
 
 # A word of ASCII letters, a word in Cyrillic, blanks that are more than one or stand before a letter of some other
 # script, and every other character that is seen.
 _PIECE = re.compile("[A-Za-z]+|[\u0400-\u052f]+|[ \t]{2,}|[ \t](?=[^\0-\x7f\u0400-\u052f])|[^A-Za-z\u0400-\u052f \t\r]")
 _LETTERS = 4
 """Of a word in ASCII, to a token; half as many in Cyrillic."""
+
+
+_INLINE_CHARACTERS = 50_000
+"""Some 5 ms of counting; what is longer goes to a thread, so that other calls are not held up."""
 
 
 class Tokens(Protocol):
@@ -74,3 +80,12 @@ def exact(path: Path) -> Tokens:
     tokenizer.no_truncation()  # else every long text would have the length the file cuts to
     tokenizer.no_padding()
     return _Exact(tokenizer)
+
+
+async def sizes(tokens: Tokens, texts: Sequence[str]) -> tuple[int, ...]:
+    """The tokens of each text, without holding up other calls."""
+
+    def counted() -> tuple[int, ...]:
+        return tuple(map(tokens.count, texts))
+
+    return counted() if sum(map(len, texts)) <= _INLINE_CHARACTERS else await asyncio.to_thread(counted)

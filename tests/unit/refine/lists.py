@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from gateway.fusion import Copy, Fused
 from gateway.model import Hit, hit
-from gateway.refine.candidate import Candidate
+from gateway.refine.candidate import Candidate, text
 from gateway.refine.line import Refined, Refinements, refine
+from gateway.refine.pack import Fit, fit
 from gateway.refine.recency import Recency
 from gateway.refine.rerank import Rerank
+from gateway.refine.tokens import Estimate
 
 __all__ = [
     "DAY",
@@ -24,6 +26,7 @@ __all__ = [
     "document",
     "documents",
     "ids",
+    "page",
     "refined",
 ]
 
@@ -45,6 +48,12 @@ def documents(*hits: Hit) -> list[Fused]:
 
 def ids(found: Sequence[Candidate]) -> list[str]:
     return [one.fused.id for one in found]
+
+
+def page(found: Sequence[Candidate], k: int, budget: int | None) -> tuple[list[Candidate], Fit]:
+    """The hits that fit, their texts measured by the estimate."""
+    fits = fit([Estimate().count(text(one)) for one in found], k, budget)
+    return [found[place] for place in fits.places], fits
 
 
 def answering(*scores: Any) -> Score:

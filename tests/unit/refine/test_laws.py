@@ -14,9 +14,9 @@ from gateway.fusion.texts import word_set
 from gateway.refine.candidate import Candidate, candidates, text
 from gateway.refine.diversify import diversified, document_of, greedy
 from gateway.refine.line import Refined, Refinements
-from gateway.refine.pack import emitted, packed, sealed
+from gateway.refine.pack import emitted, sealed
 from gateway.refine.tokens import Estimate
-from tests.unit.refine.lists import LISTS, NOW, WANTED, answering, ids, refined
+from tests.unit.refine.lists import LISTS, NOW, WANTED, answering, ids, page, refined
 
 many = settings(deadline=None, max_examples=80)
 SCORES: st.SearchStrategy[Any] = st.lists(
@@ -72,8 +72,8 @@ def test_emitted_scores_are_numbers_and_never_rise(fused: list[Fused], wanted: R
 def test_the_best_k_are_the_beginning_of_the_best_k_and_one_more(
     fused: list[Fused], wanted: Refinements, k: int, budget: int | None
 ) -> None:
-    shorter = packed(refined(fused, wanted).candidates, k, budget, Estimate()).candidates
-    longer = packed(refined(fused, wanted).candidates, k + 1, budget, Estimate()).candidates
+    shorter, _ = page(refined(fused, wanted).candidates, k, budget)
+    longer, _ = page(refined(fused, wanted).candidates, k + 1, budget)
     assert len(shorter) <= k
     assert ids(longer)[: len(shorter)] == ids(shorter)
     assert emitted(longer)[: len(shorter)] == emitted(shorter)
@@ -85,22 +85,22 @@ def test_pages_give_each_document_once_and_in_the_order_of_one_long_list(
     fused: list[Fused], wanted: Refinements, k: int, budget: int | None
 ) -> None:
     found = list(refined(fused, wanted).candidates)
-    at, walked, scores, named = 0, [], [], 0
-    lowest = float("inf")
+    walked: list[Candidate] = []
+    scores: list[float] = []
+    at = passed = 0
     while at < len(found):
-        page = packed(found[at:], k, budget, Estimate())
-        assert page.consumed > 0
-        walked += page.candidates
-        named += page.consumed - len(page.candidates)
-        scores += emitted(page.candidates, lowest)
-        lowest = scores[-1] if scores else lowest
+        hits, fits = page(found[at:], k, budget)
+        assert fits.consumed > 0
         if budget is None:
-            assert len(page.candidates) == k or at + page.consumed == len(found)
-        at += page.consumed
+            assert len(hits) == k or at + fits.consumed == len(found)
+        scores += emitted(hits, scores[-1] if scores else float("inf"))
+        walked += hits
+        passed += len(fits.passed)
+        at += fits.consumed
     fitting = [one for one in found if budget is None or Estimate().count(text(one)) <= budget]
     assert ids(walked) == ids(fitting)
     assert scores == emitted(fitting)
-    assert named == len(found) - len(fitting)
+    assert passed == len(found) - len(fitting)
 
 
 @many

@@ -5,30 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import struct
-import time
 from typing import Any
 
 import pytest
 
 from gateway import _json
-from gateway.model import hit
-from gateway.refine.candidate import Candidate, candidates
+from gateway.model import Usage, hit
+from gateway.refine.candidate import Candidate
 from gateway.refine.encoding import numbers_of, packed_floats
-from gateway.refine.pack import Fit, emitted, fit, pack, packed, sealed
+from gateway.refine.pack import Fit, emitted, fit, pack, passed_over, sealed
 from gateway.refine.seal import seal
 from tests.obligations import obligation
-from tests.unit.refine.lists import documents, ids
-
-
-class Letters:
-    """A token to a letter."""
-
-    def count(self, text: str) -> int:
-        return len(text)
-
-
-def found(*sizes: int) -> list[Candidate]:
-    return candidates(documents(*(hit(f"d{n}", 1.0, text="x" * size) for n, size in enumerate(sizes))))
+from tests.unit.refine.lists import documents
 
 
 @pytest.mark.parametrize(
@@ -50,33 +38,16 @@ def test_the_longest_beginning_that_fits_is_taken(sizes: list[int], k: int, budg
     assert fit(sizes, k, budget) == expected
 
 
-def test_a_text_larger_than_the_budget_is_passed_over_by_name_and_counts_as_delivered() -> None:
-    result = packed(found(9, 3, 5, 1), 10, 8, Letters())
-    assert ids(result.candidates) == ["d1", "d2"]
-    assert (result.consumed, result.tokens) == (3, 8)
-    assert result.notes == ("passed over, having more tokens than the whole tokenBudget of 8: d0 (9)",)
+def test_what_is_passed_over_is_named_with_its_size() -> None:
+    assert passed_over(["a", "b" * 200], [9, 10], 8) == [
+        f"passed over, having more tokens than the whole tokenBudget of 8: a (9), {'b' * 80} (10)"
+    ]
+    assert passed_over([], [], 8) == []
 
 
 def test_of_many_that_are_passed_over_a_few_are_named() -> None:
-    [note] = packed(found(*[9] * 13), 10, 8, Letters()).notes
+    [note] = passed_over([f"d{n}" for n in range(13)], [9] * 13, 8)
     assert note.endswith("d8 (9), d9 (9) and 3 more")
-
-
-def test_without_a_budget_nothing_is_counted() -> None:
-    result = packed(found(9, 3, 5), 2)
-    assert (ids(result.candidates), result.consumed, result.tokens, result.notes) == (["d0", "d1"], 2, None, ())
-
-
-def test_texts_beyond_what_fits_are_not_counted() -> None:
-    counted: list[str] = []
-
-    class Noting:
-        def count(self, text: str) -> int:
-            counted.append(text)
-            return len(text)
-
-    packed(found(5, 5, 5, 5), 10, 8, Noting())
-    assert counted == ["x" * 5] * 2
 
 
 def test_emitted_scores_follow_the_least_before_them() -> None:
@@ -134,20 +105,15 @@ def test_numbers_beyond_32_bits_become_the_largest_of_them() -> None:
     assert numbers_of(packed_text) == [3.4028234663852886e38, -3.4028234663852886e38, 0.0]
 
 
-def test_usage_tells_the_true_numbers() -> None:
-    result = pack(
-        (),
-        candidates=7,
-        started=time.perf_counter(),
-        notes=(),
-        degraded=(),
-        vendor={"scale": "rerank"},
-        reranked=3,
-        tokens=9,
-    )
-    usage = json.loads(_json.encode(result))["usage"]
-    assert {name: usage[name] for name in ("candidates", "reranked", "tokens")} == {
-        "candidates": 7,
-        "reranked": 3,
-        "tokens": 9,
+def test_a_result_says_only_what_there_is_to_say() -> None:
+    usage = Usage(candidates=7, latency_ms=1.5, reranked=3, tokens=9)
+    result = pack((), usage, degraded=(), vendor={"scale": "rerank", "losses": []})
+    assert json.loads(_json.encode(result)) == {
+        "hits": [],
+        "usage": {"candidates": 7, "latencyMs": 1.5, "reranked": 3, "tokens": 9},
+        "_meta": {"x-gateway": {"scale": "rerank"}},
     }
+    full = pack((), usage, degraded=["a"], vendor={}, next_cursor="c", index_version="v", rewritten_query="q")
+    read = json.loads(_json.encode(full))
+    assert (read["nextCursor"], read["indexVersion"], read["rewrittenQuery"]) == ("c", "v", "q")
+    assert read["_meta"] == {"degraded": ["a"], "x-gateway": {}}

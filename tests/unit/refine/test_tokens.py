@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import ConfigError
-from gateway.refine.tokens import Estimate, Tokens, exact
+from gateway.refine.tokens import Estimate, Tokens, exact, sizes
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -101,3 +101,10 @@ def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path, content: str | Non
         path.write_text(content, "utf-8")
     with pytest.raises(ConfigError, match=r"tokenizer\.json is not a tokenizer that can be read"):
         exact(path)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("times", [1, 20_000])
+async def test_texts_are_counted_one_by_one_however_long(times: int) -> None:
+    assert await sizes(Estimate(), ["fox " * times, "", "a fox"]) == (times, 0, 2)
+    assert await sizes(Estimate(), []) == ()
