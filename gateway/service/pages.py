@@ -16,7 +16,7 @@ from gateway.federation.cursor import Binding, Window
 from gateway.model import RetrieveRequest, RetrieveResult, Usage
 from gateway.refine.candidate import Candidate, text
 from gateway.refine.pack import Fit, fit, pack, passed_over
-from gateway.refine.tokens import Tokens
+from gateway.refine.tokens import Tokens, sizes
 from gateway.refine.trajectory import Seen
 from gateway.service.keeping import Keeping
 from gateway.spi.call import ClientCall
@@ -65,13 +65,13 @@ class Pages:
     async def first(self, request: RetrieveRequest, call: ClientCall, answer: Answer, started: float) -> RetrieveResult:
         """The first page, and a cursor if there is more."""
         found, budget = answer.candidates, answer.budget
-        sizes = () if budget is None else tuple(self._tokens.count(text(one)) for one in found)
-        fits = fit(sizes or [0] * len(found), answer.k, budget)
+        counted = () if budget is None else await sizes(self._tokens, [text(one) for one in found])
+        fits = fit(counted or [0] * len(found), answer.k, budget)
         binding = Binding.of(request, call.caller)
         said = Window(
             hits=(),
             ids=tuple(one.fused.id for one in found),
-            sizes=sizes,
+            sizes=counted,
             candidates=answer.scanned,
             reranked=answer.reranked,
             notes=answer.notes,
