@@ -43,6 +43,7 @@ _PRINTABLE = r"\A(?!\s)[^\x00-\x1f\x7f]*(?<!\s)\Z"
 Name = Annotated[
     str, Meta(pattern=_PRINTABLE, description="a name holds no control characters and no blanks around it")
 ]
+FieldName = Annotated[str, Meta(min_length=1, description="the name of a field is not empty")]
 _SEGMENT = r"\A(?!\s)[^/\x00-\x1f\x7f]+(?<!\s)\Z"
 EngineId = Annotated[
     str,
@@ -114,7 +115,9 @@ class FusionSettings(Section, frozen=True):
     """How the engines' lists become one.
 
     ``k`` is the constant of reciprocal rank fusion; ``window`` how deep each engine is asked when the client names no
-    ``candidateK``; ``identity`` what makes two hits one document.
+    ``candidateK``; ``identity`` what makes two hits one document; ``per_document`` how many passages of one document an
+    answer may hold. ``across`` is how engines of different ``corpus`` meet: by their scores alone, or scored again
+    together, ``mix`` being the share of that score.
     """
 
     method: str = "rrf"
@@ -122,14 +125,22 @@ class FusionSettings(Section, frozen=True):
     window: Count = 50
     alpha: Annotated[float, Meta(ge=0, le=1, description="alpha lies between 0 and 1")] | None = None
     identity: Literal["id", "uri", "content", "id+content"] = "id"
+    per_document: Count | None = None
+    across: Literal["rrf", "rescore"] = "rrf"
+    mix: Annotated[float, Meta(ge=0, le=1, description="mix lies between 0 and 1")] = 0.7
 
 
 class FederationSettings(Section, frozen=True):
-    """``select``: ask ``all`` engines, or those of the highest ``priority`` that answer. ``depth`` caps onward hops."""
+    """``select``: ask ``all`` engines, or those of the highest ``priority`` that answer. ``depth`` caps onward hops.
+
+    With a ``quorum``, once so many engines have answered the others have ``grace`` seconds left.
+    """
 
     select: Literal["all", "priority"] = "all"
     depth: Annotated[int, Meta(ge=0)] = 3
     verify: bool = True
+    quorum: Count | None = None
+    grace: NotNegative = 0.1
 
 
 class RetrySettings(Section, frozen=True):
@@ -140,7 +151,10 @@ class RetrySettings(Section, frozen=True):
 
 
 class EngineSettings(Section, frozen=True):
-    """One engine. ``settings`` is the plugin's own part (``with:``), decoded by the kind."""
+    """One engine. ``settings`` is the plugin's own part (``with:``), decoded by the kind.
+
+    ``aliases`` are names of metadata fields, the engine's own by the gateway's.
+    """
 
     id: EngineId
     kind: str
@@ -155,6 +169,7 @@ class EngineSettings(Section, frozen=True):
     queue: Annotated[int, Meta(ge=0)] = 256
     undeclared: Literal["skip", "check", "absent"] = "skip"
     min_score: float | None = None
+    aliases: dict[FieldName, FieldName] = msgspec.field(default_factory=dict)
     retry: RetrySettings = RetrySettings()
 
     def __post_init__(self) -> None:
@@ -265,7 +280,8 @@ class Sections(Section, frozen=True):
     """The keys of the file. ``name`` identifies this gateway in federation paths and must be unique among gateways.
 
     ``writes`` and ``embed`` name the one engine that ``index/add``, ``index/delete`` and ``embed`` go to, ``transform``
-    the one for ``query/transform``.
+    the one for ``query/transform``. ``tokenizer`` is a ``tokenizer.json`` to count the tokens of a budget with, where
+    an estimate is not enough.
     """
 
     name: Name = ""
@@ -274,6 +290,7 @@ class Sections(Section, frozen=True):
     writes: str | None = None
     embed: str | None = None
     transform: str | None = None
+    tokenizer: Path | None = None
     http: HttpSection = HttpSection()
     stdio: StdioSection = StdioSection()
     limits: LimitSettings = LimitSettings()

@@ -39,11 +39,13 @@ _TEXT = re.compile(rf"[A-Za-z0-9_-]{{{(_FORMAT.size + _MAC) // 3 * 4}}}")
 class Window(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was found, best first, and what every page of it says beside the hits.
 
-    ``hits`` are sealed; ``ids`` are theirs, in the same order. ``vendor`` goes under ``_meta["x-gateway"]``.
+    ``hits`` are sealed; ``ids`` are theirs, in the same order, and ``sizes`` their texts' in tokens, empty where no
+    budget was given. ``vendor`` goes under ``_meta["x-gateway"]``.
     """
 
     hits: tuple[Raw, ...]
     ids: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
     candidates: int = 0
     reranked: int = 0
     notes: tuple[str, ...] = ()
@@ -86,14 +88,9 @@ class Frozen:
     offset: int
     _sign: Callable[[int], str]
 
-    def page(self, k: int) -> tuple[tuple[Raw, ...], str | None]:
-        """Up to ``k`` hits, and the cursor of the page after; ``None`` if there is none."""
-        end = self.offset + k
-        return self.window.hits[self.offset : end], self._sign(end) if end < len(self.window.hits) else None
-
-    def ids(self, k: int) -> tuple[str, ...]:
-        """The ids of the hits of that page."""
-        return self.window.ids[self.offset : self.offset + k]
+    def cursor(self, end: int) -> str | None:
+        """The cursor of the page that begins at ``end``; ``None`` if there is none."""
+        return self._sign(end) if end < len(self.window.hits) else None
 
 
 class Cursors:

@@ -27,8 +27,8 @@ class Seen:
     _digests: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
-    def __contains__(self, id: str) -> bool:
-        return bool(self._digests) and _of(id) in self._digests
+    def __contains__(self, id: object) -> bool:
+        return bool(self._digests) and isinstance(id, str) and _of(id) in self._digests
 
     def __len__(self) -> int:
         return len(self._digests)
