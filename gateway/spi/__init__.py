@@ -28,6 +28,7 @@ from gateway.spi.http import HttpClient, HttpResponse, HttpSettings, raise_for_s
 from gateway.spi.passage import chunk_of, citation_of, document_id, passage_id
 from gateway.spi.probe import Finding, Probe, finding
 from gateway.spi.sse import SseDecoder
+from gateway.spi.versions import check_pin, version_gone
 
 __all__ = [
     "ENTRY_POINT_GROUP",
@@ -62,6 +63,7 @@ __all__ = [
     "TransformQuery",
     "TransformReply",
     "VectorNeed",
+    "check_pin",
     "chunk_of",
     "citation_of",
     "document_id",
@@ -71,4 +73,5 @@ __all__ = [
     "raise_for_status",
     "read_body",
     "redacted",
+    "version_gone",
 ]
