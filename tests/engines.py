@@ -74,6 +74,8 @@ class Script:
     calls: list[Call] = field(default_factory=list)
     embedded: list[EmbedQuery] = field(default_factory=list)
     added: list[Document] = field(default_factory=list)
+    told: list[tuple[str, str, int]] = field(default_factory=list)
+    """What ``embedded_by`` was told, and how many documents were there then."""
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     started: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -133,6 +135,9 @@ class ScriptedEngine(Engine):
 
     async def transform(self, query: TransformQuery, call: Call) -> TransformReply:
         return TransformReply(queries=(query.text.upper(),))
+
+    async def embedded_by(self, identity: str, call: Call) -> None:
+        self.script.told.append(("embedded_by", identity, len(self.script.added)))
 
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
         if self.script.add is not None:
