@@ -62,7 +62,7 @@ class RerankCapability(Message, frozen=True):
 class RetrieveCapability(Message, frozen=True):
     """Section 6.1. ``max_k`` bounds ``k`` and ``candidateK``; absent lists offer nothing beyond the plain call.
 
-    ``rewrite`` is beyond the schema: the ways in which an engine rewrites the query itself.
+    ``rewrite`` are the ways in which the call itself rewrites the query; the schema leaves room for it.
     """
 
     max_k: int | None = None
