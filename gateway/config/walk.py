@@ -221,7 +221,7 @@ class Walker:
             return self.fault(path, "must be the path of a file")
         try:
             # Opening a FIFO would wait for a writer, and `check` with it.
-            with open(self._resolved(name), "rb", opener=_at_once) as file:  # noqa: PTH123 - Path.open takes no opener
+            with open(self._resolved(name), "rb", opener=_at_once) as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     return self.fault(path, f"{name} is not a regular file")
                 text = file.read(_SECRET_LIMIT + 1).decode("utf-8").strip()

@@ -68,7 +68,7 @@ class Outbox:
         self._order += 1
         (self._partial if _PARTIAL in frame else self._plain).append((self._order, frame))
         self._size += len(frame)
-        while 1 < len(self._plain) + len(self._partial) and self._over():
+        while len(self._plain) + len(self._partial) > 1 and self._over():
             self._size -= len((self._plain or self._partial).popleft()[1])
         self._filled.set()
 

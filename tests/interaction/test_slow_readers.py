@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from anyio import fail_after
 
+from gateway.caller import ANONYMOUS
 from gateway.model import hit
-from gateway.protocol.session import Sessions
+from gateway.protocol.session import Session, Sessions
 from gateway.spi import Call, EngineQuery, EngineReply
 from gateway.transports.connection import Connection
 from gateway.transports.http import HttpApp
@@ -238,3 +239,46 @@ async def test_requests_without_end_on_one_connection_wait_outside_while_no_answ
                     sent += len(requests)
     # What is in the system's buffers was answered or not; a hundred times as much could be sent within the time.
     assert sent < 24 * MIB
+
+
+class _Entered(Session):
+    """Counts the calls that were admitted, and are made as soon as there is a place and room for their answers."""
+
+    entered = 0
+
+    async def slot(self, concurrent: int, queued: int) -> asyncio.Semaphore:
+        self.entered += 1
+        return await super().slot(concurrent, queued)
+
+
+@obligation(84)
+async def test_answers_are_not_made_ahead_for_a_stdio_client_that_reads_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, made, session = Bench(), 0, _Entered("strict", ANONYMOUS)
+    work = bench._work
+
+    async def counting(query: str, call: Any) -> None:
+        nonlocal made
+        made += 1
+        await work(query, call)
+
+    monkeypatch.setattr(bench, "_work", counting)
+    monkeypatch.setattr(bench, "session", lambda: session)
+    big = [request("retrieve", {"query": "big"}, id=id) + b"\n" for id in range(300)]
+    with fail_after(30):
+        async with stdio(bench) as pipes:
+            pipes.send(request("initialize", HANDSHAKE, id="hello") + b"\n")
+            assert (await pipes.frame())["id"] == "hello"
+            pipes.reader._transport.pause_reading()  # type: ignore[attr-defined]
+            pipes.send(b"".join(big))
+            pipes.close_stdin()
+            while session.entered < 300:
+                await asyncio.sleep(0)
+            for _ in range(1000):  # turns in which a call could begin
+                await asyncio.sleep(0)
+            assert made <= 64  # of 60 MB of answers a fifth at most is held
+            pipes.reader._transport.resume_reading()  # type: ignore[attr-defined]
+            frames = await pipes.rest()
+    assert made == 300
+    assert sorted(frame["id"] for frame in frames) == list(range(300))
