@@ -9,7 +9,7 @@ import pytest
 
 from gateway.transports.server import serve
 from tests.interaction.bench import Bench
-from tests.transports import Wire, head, request
+from tests.transports import Wire, request
 
 pytestmark = pytest.mark.anyio
 
