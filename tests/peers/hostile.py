@@ -179,6 +179,18 @@ class Peer:
                 return ["[" + ok(id, RESULTS["ok"]) + "]"]
             case ["longline"]:
                 return [ok(id, '{"hits":[],"x":"' + "y" * 200_000_000 + '"}')]
+            case ["broken"]:
+                return [ok(id, RESULTS["ok"])[:-20]]
+            case ["brokenwithoutid"]:
+                return ['{"jsonrpc": "2.0", "result": ' + RESULTS["ok"][:-9]]
+            case ["brokenonce" | "brokenamongmany"]:  # once two wait: the first one's answer is broken, or is twice
+                self.held.append(id)
+                if len(self.held) < 2:
+                    return []
+                whole = [ok(held, RESULTS["ok"]) for held in self.held]
+                if "brokenonce" in self.does:
+                    return [whole[0][:-20], whole[1]]
+                return ['{"jsonrpc":"2.0","result":{"hits":[', *whole]
             case ["echo"]:
                 return [ok(id, json.dumps({"hits": [{"id": params.get("query"), "score": 1}]}))]
             case ["reorder"]:
