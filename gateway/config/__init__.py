@@ -1,6 +1,6 @@
 """``gateway.yaml`` → :class:`GatewayConfig`."""
 
-from gateway.config.load import Check, load, load_text, located
+from gateway.config.load import Check, load, load_text, load_value, located
 from gateway.config.schema import (
     EngineSettings,
     FederationSettings,
@@ -9,6 +9,7 @@ from gateway.config.schema import (
     HttpSection,
     LimitSettings,
     LogSettings,
+    ProfileSettings,
     RetrySettings,
     StdioSection,
 )
@@ -24,11 +25,13 @@ __all__ = [
     "HttpSection",
     "LimitSettings",
     "LogSettings",
+    "ProfileSettings",
     "RetrySettings",
     "StdioSection",
     "Walker",
     "load",
     "load_text",
+    "load_value",
     "located",
     "nearest",
 ]

@@ -14,6 +14,7 @@ from gateway.errors import BackendUnavailable, CallerError, Code, InternalError,
 from gateway.federation.capability import Snapshot, View, max_k
 from gateway.federation.loss import Loss, Reason, said
 from gateway.federation.options import Wanted, check_gateway_options, options_for, wanted_options
+from gateway.federation.profile import EVERYTHING, Profile, within
 from gateway.federation.select import Selection, by_priority, select
 from gateway.filters import FALSE, TRUE, Filter, Op, Pushdown, fields_of, fold, parse, push_folded
 from gateway.fusion import Convex, LegOffer, Rrf, Scale, Strategy, choose, leg_weights
@@ -46,6 +47,7 @@ class Defaults:
     max_query: int = 65_536
     deadline: float = 30.0
     reserve: float = 0.05
+    profile: Profile = EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ def plan(
     limit = min(defaults.max_k, (offered.max_k if offered else None) or defaults.max_k)
     wanted_k = request.k if request.k is not None else _default_k(request)
     k = min(wanted_k, limit)
-    filter = _filter(request.filter, snapshot)
+    filter = within(_filter(request.filter, snapshot), defaults.profile.filter, snapshot)
     losses = check_gateway_options(request, defaults.strategies)
     left_out = {loss.option for loss in losses}
     wanted, degraded = wanted_options(request, snapshot)
@@ -122,7 +124,7 @@ def plan(
     losses += _clamped(request, limit)
     if request.seed is not None and not (offered and offered.deterministic):
         losses.append(Loss(kind="note", message="the seed is not honoured by every engine: results may differ"))
-    selection = select(snapshot, meta, default=defaults.select)
+    selection = select(snapshot, meta, default=defaults.select, listed=defaults.profile.engines)
     weights = _weights(request, snapshot, selection)
     depth = min(max(k, request.candidate_k or max(defaults.window, k)), limit)
 

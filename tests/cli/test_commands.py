@@ -274,7 +274,7 @@ def test_without_a_target_add_says_how_to_name_one(run: Run, store: Path) -> Non
     (store / "read-only.yaml").write_text("engines: [{id: words, kind: sqlite, with: {path: words.sqlite}}]\n")
     done = run("add", "docs", "-c", "read-only.yaml")
     assert (done.code, done.err) == (
-        2, "rcp-gateway: name the engine to add to with --to, or set `writes:` in the configuration\n"
+        2, "rcp-gateway: name the engine to write to with --to, or set `writes:` in the configuration\n"
     )  # fmt: skip
 
 
