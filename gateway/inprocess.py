@@ -58,11 +58,11 @@ class Passage(Message, frozen=True):
     citation: dict[str, Any] | None = None
     chunk: dict[str, Any] | None = None
     confidence: float | None = None
-    trust: Any = None
+    trust: dict[str, Any] | None = None
     scores: dict[str, float] = msgspec.field(default_factory=dict)
     content: tuple[Content, ...] = ()
     vector: Any = None
-    provenance: Any = None
+    provenance: dict[str, Any] | None = None
     modality: str | None = None
     unit: str | None = None
     level: int | None = None
@@ -140,7 +140,7 @@ class _Notification(msgspec.Struct):
 
 
 class _Response(msgspec.Struct):
-    result: msgspec.Raw | None = None
+    result: msgspec.Raw = msgspec.Raw(b"")
     error: dict[str, Any] | None = None
 
 
@@ -236,7 +236,7 @@ class Profile:
         emit = None if on_progress is None else _reader(on_progress)
         answer = await self._dispatcher.answer(frame, Session("implicit", self._caller), emit=emit)
         response = _json.decode(answer or b"{}", _Response)
-        if response.result is None:
+        if response.error is not None or not bytes(response.result):
             raise from_wire(response.error or {})
         return _json.decode(response.result, result)
 
