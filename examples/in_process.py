@@ -41,7 +41,7 @@ CONFIG = {
 
 async def main(question: str) -> None:
     async with Gateway(CONFIG) as gateway:
-        answer = await gateway.retrieve(question, k=3, on_progress=lambda told: print(f"… {told.message or told.stage}"))
+        answer = await gateway.retrieve(question, k=3, on_progress=lambda told: print("…", told.message or told.stage))
         for hit in answer.hits:
             print(f"{hit.score:.4f}  {hit.id:8}{', '.join(hit.meta['engines']):15}{hit.text}")
         recent = await gateway.profile("recent").retrieve(question)

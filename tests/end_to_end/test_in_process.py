@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import subprocess
 import sys
 import typing
@@ -243,7 +245,9 @@ async def test_it_answers_only_while_it_is_open_and_can_be_opened_again() -> Non
 
 
 async def test_it_takes_a_path_a_mapping_or_a_configuration(tmp_path: Path) -> None:
-    text = json.dumps({"engines": [{"id": "m", "kind": "memory", "with": {"documents": [{"id": "d", "text": "word"}]}}]})
+    text = json.dumps(
+        {"engines": [{"id": "m", "kind": "memory", "with": {"documents": [{"id": "d", "text": "word"}]}}]}
+    )
     path = tmp_path / "gateway.yaml"
     path.write_text(text)
     for config in (path, str(path), json.loads(text), load_text(text, base_dir=tmp_path)):
@@ -274,3 +278,30 @@ def test_importing_the_package_loads_nothing_else() -> None:
     assert done.stdout.split("\n")[:2] == ["['gateway']", "gateway.inprocess"]
     with pytest.raises(ImportError):
         from gateway import Nothing  # type: ignore[attr-defined]  # noqa: F401
+
+
+def run(*arguments: str, cwd: Path) -> list[str]:
+    path = f"{ROOT}{os.pathsep}{ROOT / 'plugins'}"
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=True, cwd=cwd, env=environment, timeout=60
+    )
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
+    lines = run(str(ROOT / "examples" / "in_process.py"), "rank", "fusion", cwd=tmp_path)
+    ranking = [line.split()[1] for line in lines if line.startswith("0.")]
+    assert ranking == ["rrf", "fusion"]
+    assert sorted(line for line in lines if line.startswith("…")) == ["… notes: 1 hits", "… papers: 2 hits"]
+    assert lines[-2:] == ["recent: rrf", "refused: not a declared filter field (yaer)"]
+
+
+def test_the_program_of_the_documentation_runs(tmp_path: Path) -> None:
+    document = (ROOT / "docs" / "in-process.md").read_text("utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    passage = {"id": "p", "text": "how scores are fused", "meta": {"path": "docs/federation.md"}}
+    settings = {"fields": {"path": "keyword"}, "documents": [passage]}
+    (tmp_path / "gateway.yaml").write_text(json.dumps({"engines": [{"id": "m", "kind": "memory", "with": settings}]}))
+    assert run("-c", program, cwd=tmp_path) == ["0.0164 p ['m']"]
