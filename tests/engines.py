@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway.app import Gateway, open_gateway
+from gateway.app import OpenGateway, open_gateway
 from gateway.caller import ANONYMOUS, Caller
 from gateway.config import load_text
 from gateway.filters import Filter, Pushdown
@@ -210,7 +210,7 @@ EMBEDDER = EmbedCapability(dimension=2, identity="length", batch_limit=4)
 class Running:
     """A gateway over scripts; asks it as a client would, frame by frame."""
 
-    gateway: Gateway
+    gateway: OpenGateway
     scripts: Mapping[str, Script]
     caller: Caller = ANONYMOUS
 

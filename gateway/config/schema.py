@@ -27,6 +27,7 @@ __all__ = [
     "LimitSettings",
     "LogSettings",
     "PaginationSettings",
+    "ProfileSettings",
     "RetrySettings",
     "Sections",
     "SessionSettings",
@@ -57,6 +58,14 @@ Corpus = Annotated[
     Meta(
         pattern=_SEGMENT,
         description="a corpus name is not empty and holds no '/', control characters or blanks around it",
+    ),
+]
+
+ProfileName = Annotated[
+    str,
+    Meta(
+        pattern=r"\A[A-Za-z0-9][A-Za-z0-9._~-]{0,63}\Z",
+        description="a profile's name is one segment of a path: letters, digits, '.', '_', '~' and '-'",
     ),
 ]
 
@@ -185,6 +194,21 @@ class FacadeSection(Section, frozen=True):
     settings: Any = msgspec.field(default=None, name="with")
 
 
+class ProfileSettings(Section, frozen=True):
+    """A way to ask, under a name of its own at ``<base>/<name>``.
+
+    ``engines`` are those in its scope, all if it names none. ``fusion`` holds what differs from the gateway's own
+    section. ``filter`` is an RCP filter that holds for every request, ``defaults`` are options of ``retrieve``, named
+    as on the wire, for requests that leave them out.
+    """
+
+    name: ProfileName
+    engines: tuple[str, ...] | None = None
+    fusion: FusionSettings | None = None
+    filter: Any = None
+    defaults: Mapping[str, Any] = {}
+
+
 class LogSettings(Section, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["text", "json"] = "text"
@@ -288,6 +312,7 @@ class Sections(Section, frozen=True):
     name: Name = ""
     engines: tuple[EngineSettings, ...] = ()
     facades: tuple[FacadeSection, ...] = ()
+    profiles: tuple[ProfileSettings, ...] = ()
     writes: str | None = None
     embed: str | None = None
     transform: str | None = None
