@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway.app import Gateway, open_gateway
+from gateway.app import OpenGateway, open_gateway
 from gateway.caller import ANONYMOUS, Caller
 from gateway.config import load_text
 from gateway.filters import Filter, Pushdown
@@ -66,6 +66,7 @@ class Script:
     document_need: VectorNeed | None = None
     embed: Callable[[EmbedQuery, Call], Awaitable[EmbedReply]] | None = None
     rerank: Callable[[Any, Call], Awaitable[Any]] | None = None
+    transform: Callable[[TransformQuery, Call], Awaitable[TransformReply]] | None = None
     add: Callable[[Sequence[Document], Call], Awaitable[IndexAddResult]] | None = None
     delete: Callable[[Sequence[str], Call], Awaitable[int]] | None = None
     meta_complete: bool = True
@@ -74,6 +75,8 @@ class Script:
     calls: list[Call] = field(default_factory=list)
     embedded: list[EmbedQuery] = field(default_factory=list)
     added: list[Document] = field(default_factory=list)
+    told: list[tuple[str, str, int]] = field(default_factory=list)
+    """What ``embedded_by`` was told, and how many documents were there then."""
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     started: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -132,7 +135,12 @@ class ScriptedEngine(Engine):
         return [float(len(passage)) for passage in query.passages]
 
     async def transform(self, query: TransformQuery, call: Call) -> TransformReply:
+        if self.script.transform is not None:
+            return await self.script.transform(query, call)
         return TransformReply(queries=(query.text.upper(),))
+
+    async def embedded_by(self, identity: str, call: Call) -> None:
+        self.script.told.append(("embedded_by", identity, len(self.script.added)))
 
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
         if self.script.add is not None:
@@ -202,7 +210,7 @@ EMBEDDER = EmbedCapability(dimension=2, identity="length", batch_limit=4)
 class Running:
     """A gateway over scripts; asks it as a client would, frame by frame."""
 
-    gateway: Gateway
+    gateway: OpenGateway
     scripts: Mapping[str, Script]
     caller: Caller = ANONYMOUS
 

@@ -66,6 +66,7 @@ ERRORS = {
     "unauthorized": {"code": -32012, "message": "who are you"},
     "ratelimited": {"code": -32011, "message": "slow down", "data": {"retryAfterMs": 500}},
     "unavailable": {"code": -32010, "message": "index gone", "data": {"retryable": False}},
+    "conflict": {"code": -32016, "message": "that index is gone"},
     "timedout": {"code": -32014, "message": "late"},
     "internal": {"code": -32603, "message": "KeyError: 'secret'"},
     "unknowncode": {"code": -31999, "message": "?", "data": [1, 2]},
@@ -73,7 +74,7 @@ ERRORS = {
     "errortext": "it broke",
 }
 # What may stand beside another behaviour.
-MODIFIERS = {"already", "token", "forgets", "noise", "bom", "stderr", "ignoresshutdown"}
+MODIFIERS = {"snapshots", "already", "token", "forgets", "noise", "bom", "stderr", "ignoresshutdown"}
 STATUSES = {"http302": 302, "http401": 401, "http404": 404, "http429": 429, "http500": 500, "http503": 503}
 
 
@@ -144,6 +145,9 @@ class Peer:
                 "rerank": {"maxCandidates": -1},
                 "filter": {"fields": 3},
             }
+        if "snapshots" in self.does:
+            offer = {**CAPABILITIES["retrieve"], "snapshots": True, "deterministic": True}
+            result["capabilities"] = {**CAPABILITIES, "retrieve": offer}
         if "token" in self.does and method == "initialize":
             self.sessions += 1
             result["_meta"] = {"session": f"session-{self.sessions}"}
