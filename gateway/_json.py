@@ -22,6 +22,7 @@ __all__ = [
     "DecodeError",
     "Raw",
     "ValidationError",
+    "canonical",
     "decode",
     "dumps",
     "encode",
@@ -42,11 +43,17 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _NULL = re.compile(rb"[:,\[]null")
 _PLAIN_ONLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _encoder = msgspec.json.Encoder()
+_sorted_encoder = msgspec.json.Encoder(order="sorted")
 
 
 def encode(value: Any) -> bytes:
     """An RCP message as compact JSON. Structs, plain values and ``Raw`` members may be mixed."""
     return _encoder.encode(value)
+
+
+def canonical(value: Any) -> bytes:
+    """The same with all members sorted, so that equal values have equal bytes: to be hashed, not to be sent."""
+    return _sorted_encoder.encode(value)
 
 
 def encode_sound(value: Any) -> bytes | None:

@@ -4,32 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gateway import __version__
 from gateway.caller import ANONYMOUS
-from gateway.config import GatewayConfig, located
+from gateway.config import FusionSettings, GatewayConfig, located
 from gateway.engines import config_of, engine_specs, facades_of, read_config, strategies_of
 from gateway.errors import BackendUnavailable, ConfigError, RcpError
 from gateway.federation.capability import Offer
+from gateway.federation.cursor import Cursors
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.fleet import Fleet
-from gateway.federation.plan import Defaults
-from gateway.federation.profile import Profile
+from gateway.federation.plan import Defaults, Quorum
+from gateway.federation.profile import EVERYTHING, Profile
+from gateway.federation.stages import Own
+from gateway.fusion import Strategy
 from gateway.model import PeerInfo, RetrieveRequest
 from gateway.plugins import Plugins, load_plugins
 from gateway.profiles import check_named, profiles_of
 from gateway.protocol.dispatch import Dispatcher, Limits
 from gateway.refine.lexical import MAX_CANDIDATES, METHOD
+from gateway.refine.tokens import Estimate, exact
+from gateway.refine.trajectory import Trajectories
 from gateway.service import Service
+from gateway.service.keeping import Keeping
 from gateway.spi.facade import Facade
+from gateway.state import Idempotency, Store, open_state
 
-__all__ = ["CONFORMANCE", "Endpoint", "OpenGateway", "config_of", "engine_specs", "open_gateway", "read_config"]
+__all__ = ["Endpoint", "OpenGateway", "config_of", "engine_specs", "open_gateway", "read_config"]
 
-CONFORMANCE = "L1"
+logger = logging.getLogger("gateway.app")
 
 logger = logging.getLogger("gateway.app")
 
@@ -73,65 +81,90 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
     profiles = profiles_of(config)
     facades = facades_of(config, plugins)
     limits = config.limits
-    strategies = strategies_of(config.fusion, plugins)
-    offer = Offer(
-        limits.max_k,
-        config.writes,
-        config.embed,
-        tuple(strategies),
-        transform=config.transform,
-        rerank={"methods": [METHOD], "maxCandidates": MAX_CANDIDATES},
-    )
     embeddings = Embeddings(limits.embeddings)
+    tokens = Estimate() if config.tokenizer is None else exact(config.tokenizer)
     # Federation paths need a name nobody else has: one that is not configured must at least be unique.
     name = config.name or f"rcp-gateway-{uuid.uuid4().hex[:12]}"
-    defaults = Defaults(
+    bounds = Limits(
+        frame_bytes=max(limits.body, limits.line), batch=limits.batch, concurrent_per_session=limits.concurrency
+    )
+    async with open_state(config.state) as store:
+        keeping = _keeping(config, store)
+        offer = _offer(config, tuple(strategies_of(config.fusion, plugins)), keeping)
+        fleet = Fleet(specs, offer=offer)
+
+        def endpoint(profile: Profile, fusion: FusionSettings) -> Endpoint:
+            service = Service(
+                fleet,
+                _defaults(config, name, profile, fusion, strategies_of(fusion, plugins)),
+                offer,
+                info=PeerInfo(name=name, version=__version__),
+                embeddings=embeddings,
+                keeping=keeping,
+                tokens=tokens,
+            )
+            return Endpoint(service, Dispatcher(service, limits=bounds))
+
+        base = endpoint(EVERYTHING, config.fusion)
+        own = {one.name: one.fusion or config.fusion for one in config.profiles}
+        others = {profile.name: endpoint(profile, own[profile.name]) for profile in profiles}
+        async with fleet.open():
+            try:
+                _check_served(others, config)
+                yield OpenGateway(config, plugins, fleet, base.service, base.dispatcher, facades, others)
+            finally:
+                await asyncio.gather(*(one.dispatcher.close() for one in (base, *others.values())))
+                await embeddings.close()
+
+
+def _defaults(
+    config: GatewayConfig, name: str, profile: Profile, fusion: FusionSettings, strategies: Mapping[str, Strategy]
+) -> Defaults:
+    """What the configuration decides for every call under a profile."""
+    federation, limits = config.federation, config.limits
+    return Defaults(
         identity=name,
         strategies=strategies,
-        method=config.fusion.method,
-        window=config.fusion.window,
-        document_identity=config.fusion.identity,
-        select=config.federation.select,
-        depth=config.federation.depth,
-        verify=config.federation.verify,
+        method=fusion.method,
+        across=fusion.across,
+        mix=fusion.mix,
+        window=fusion.window,
+        document_identity=fusion.identity,
+        select=federation.select,
+        depth=federation.depth,
+        verify=federation.verify,
         max_k=limits.max_k,
         max_query=limits.query,
         deadline=limits.deadline,
         reserve=limits.reserve,
-    )
-    fleet = Fleet(specs, offer=offer)
-    bounds = Limits(
-        frame_bytes=max(limits.body, limits.line), batch=limits.batch, concurrent_per_session=limits.concurrency
-    )
-
-    def endpoint(defaults: Defaults) -> Endpoint:
-        info = PeerInfo(name=name, version=__version__)
-        service = Service(fleet, defaults, offer, info=info, conformance=CONFORMANCE, embeddings=embeddings)
-        return Endpoint(service, Dispatcher(service, limits=bounds))
-
-    async with fleet.open():
-        base = endpoint(defaults)
-        others = {one.name: endpoint(_of_profile(defaults, one, config, plugins)) for one in profiles}
-        _check_served(others, config)
-        try:
-            yield OpenGateway(config, plugins, fleet, base.service, base.dispatcher, facades, others)
-        finally:
-            await asyncio.gather(*(one.dispatcher.close() for one in (base, *others.values())))
-            await embeddings.close()
-
-
-def _of_profile(defaults: Defaults, profile: Profile, config: GatewayConfig, plugins: Plugins) -> Defaults:
-    """What the configuration decides for calls under a profile."""
-    fusion = next(one.fusion for one in config.profiles if one.name == profile.name)
-    if fusion is None:
-        return replace(defaults, profile=profile)
-    return replace(
-        defaults,
+        transform=config.transform,
+        quorum=None if federation.quorum is None else Quorum(federation.quorum, federation.grace),
+        per_document=fusion.per_document,
+        own=Own(METHOD, MAX_CANDIDATES),
         profile=profile,
-        strategies=strategies_of(fusion, plugins),
-        method=fusion.method,
-        window=fusion.window,
-        document_identity=fusion.identity,
+    )
+
+
+def _offer(config: GatewayConfig, strategies: tuple[str, ...], keeping: Keeping) -> Offer:
+    return Offer(
+        config.limits.max_k,
+        config.writes,
+        config.embed,
+        strategies,
+        transform=config.transform,
+        rerank={"methods": [METHOD], "maxCandidates": MAX_CANDIDATES},
+        pagination=keeping.cursors.offered,
+        session_ttl=math.ceil(config.sessions.ttl),
+    )
+
+
+def _keeping(config: GatewayConfig, store: Store) -> Keeping:
+    pages, sessions = config.pagination, config.sessions
+    return Keeping(
+        Cursors(store, ttl=pages.ttl, size=pages.bytes, caller_size=pages.caller_bytes, key=pages.key),
+        Trajectories(store, ttl=sessions.ttl, cap=sessions.ids),
+        # No write outlasts the deadline of the call it is part of, and what it leaves behind not twice that.
+        Idempotency(store, ttl=config.idempotency.ttl, lease=2 * config.limits.deadline),
     )
 
 

@@ -19,7 +19,9 @@ from gateway.config import (
     located,
     nearest,
 )
+from gateway.config.yaml import join
 from gateway.errors import ConfigError
+from gateway.federation.aliases import Aliases
 from gateway.federation.context import HostContext
 from gateway.federation.fleet import EngineSpec, MemberSettings
 from gateway.fusion import Confidence, Convex, Rrf, Strategy, Weighted
@@ -60,6 +62,7 @@ def _check(plugins: Plugins) -> Check:
                 if decoded is not FAULT:
                     kind, own = decoded
                     _check_embedders(walker, kind, own, path, ids)
+                    _check_aliases(walker, kind, own, path, engine.get("aliases"))
                     offers[str(engine.get("id"))] = decoded
         named = [(key, raw.get(key)) for key in ("writes", "embed", "transform")]
         walker.errors.extend(_targets([(key, str(one)) for key, one in named if isinstance(one, str)], offers))
@@ -118,6 +121,7 @@ def engine_specs(config: GatewayConfig, plugins: Plugins) -> list[EngineSpec]:
             continue
         kind, own = decoded
         _check_embedders(walker, kind, own, path, known)
+        _check_aliases(walker, kind, own, path, settings.aliases)
         specs.append(EngineSpec(_member(settings), kind, own, _context(settings, config)))
     named = (("writes", config.writes), ("embed", config.embed), ("transform", config.transform))
     kinds = {spec.settings.id: (spec.kind, spec.config) for spec in specs}
@@ -187,6 +191,7 @@ def _member(settings: EngineSettings) -> MemberSettings:
         min_score=settings.min_score,
         attempts=settings.retry.attempts,
         backoff=settings.retry.base,
+        aliases=Aliases(settings.aliases),
     )
 
 
@@ -201,6 +206,14 @@ def _check_embedders(walker: Walker, kind: EngineKind[Any], own: Any, path: str,
         if embedder not in known:
             told = f"there is no engine {embedder!r}{nearest(embedder, known)} to take vectors from"
             walker.fault(f"{path}.with", told)
+
+
+def _check_aliases(walker: Walker, kind: EngineKind[Any], own: Any, path: str, given: Any) -> None:
+    """Every name means one field, as far as the engine's settings tell which fields there are."""
+    if isinstance(given, Mapping) and all(isinstance(one, str) for pair in given.items() for one in pair):
+        filter = kind.offers(own).filter
+        for name, told in Aliases(given).faults(filter.fields if filter is not None else {}):
+            walker.fault(join(f"{path}.aliases", name), told)
 
 
 def _targets(

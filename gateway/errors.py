@@ -14,6 +14,7 @@
         │   └── Timeout
         ├── UpstreamError           an engine is the cause; keeps the engine's own error
         │   └── BackendUnavailable
+        │       └── StateUnavailable    what outlives a request cannot be reached
         ├── Cancelled
         └── InternalError           a bug here; fixed message, detail only in the log
 
@@ -40,6 +41,7 @@ __all__ = [
     "PluginError",
     "RateLimited",
     "RcpError",
+    "StateUnavailable",
     "Timeout",
     "Unsupported",
     "UpstreamError",
@@ -222,6 +224,13 @@ class BackendUnavailable(UpstreamError):
     """``-32010``: the engine cannot be reached, is not open, or broke off."""
 
     default_retryable = True
+
+
+class StateUnavailable(BackendUnavailable):
+    """``-32010``: what the gateway keeps between requests cannot be reached, or has no room. It names no engine."""
+
+    def __init__(self, message: str = "the gateway's state cannot be reached") -> None:
+        super().__init__(message)
 
 
 class Cancelled(RcpError):

@@ -66,6 +66,7 @@ class Script:
     document_need: VectorNeed | None = None
     embed: Callable[[EmbedQuery, Call], Awaitable[EmbedReply]] | None = None
     rerank: Callable[[Any, Call], Awaitable[Any]] | None = None
+    transform: Callable[[TransformQuery, Call], Awaitable[TransformReply]] | None = None
     add: Callable[[Sequence[Document], Call], Awaitable[IndexAddResult]] | None = None
     delete: Callable[[Sequence[str], Call], Awaitable[int]] | None = None
     meta_complete: bool = True
@@ -132,6 +133,8 @@ class ScriptedEngine(Engine):
         return [float(len(passage)) for passage in query.passages]
 
     async def transform(self, query: TransformQuery, call: Call) -> TransformReply:
+        if self.script.transform is not None:
+            return await self.script.transform(query, call)
         return TransformReply(queries=(query.text.upper(),))
 
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:

@@ -14,6 +14,7 @@ from typing import Any
 
 from gateway.caller import Caller
 from gateway.errors import BackendUnavailable, ConfigError, ConfigErrors, PluginError, RcpError
+from gateway.federation.aliases import NO_ALIASES, Aliases, aliased
 from gateway.federation.breaker import Breaker, Limiter
 from gateway.federation.capability import Offer, Snapshot, View, field_conflicts, fields_of, merge
 from gateway.filters import Undeclared
@@ -53,6 +54,7 @@ class MemberSettings:
     min_score: float | None = None
     attempts: int = 2
     backoff: float = 0.05
+    aliases: Aliases = NO_ALIASES
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Member:
         self.observed = False
         self.breaker = Breaker(time.monotonic, told=self._told)
         self.limiter = Limiter(spec.settings.concurrency, spec.settings.queue)
-        self._capabilities = spec.kind.offers(spec.config)
+        self._capabilities = self.settings.aliases.capabilities(spec.kind.offers(spec.config))
 
     @property
     def federates(self) -> bool:
@@ -111,9 +113,12 @@ class Member:
         return "open" if self.breaker.state == "closed" else "failing"
 
     def opened(self, engine: Engine) -> None:
-        self._capabilities = engine.capabilities()
-        check_overridden(engine, self._capabilities)
-        self.engine = engine
+        offered = engine.capabilities()
+        check_overridden(engine, offered)
+        for remark in self.settings.aliases.remarks(offered):
+            logger.warning("engine %s %s", self.settings.id, remark)
+        self._capabilities = self.settings.aliases.capabilities(offered)
+        self.engine = aliased(engine, self.settings.aliases)
         self.observed = True
         self.fault = None
 

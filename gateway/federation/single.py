@@ -12,7 +12,15 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from gateway.errors import BackendUnavailable, Code, RcpError, Unsupported, UpstreamError, option_unsupported
+from gateway.errors import (
+    BackendUnavailable,
+    Code,
+    RcpError,
+    Unsupported,
+    UpstreamError,
+    invalid_params,
+    option_unsupported,
+)
 from gateway.federation.capability import Snapshot, View, batch_limit
 from gateway.federation.embeddings import Embeddings, Vector, sound
 from gateway.federation.fleet import Member
@@ -180,6 +188,7 @@ async def index_add(single: Single, documents: Sequence[Document], snapshot: Sna
     """Adds documents; ids come back positional. A document without an id gets one made from its content."""
     member = single.member
     id = member.settings.id
+    _check_names(member, documents)
     named = [replace(document, id=_stored_id(member, document)) for document in documents]
     if member.engine is None:
         raise surfaced(id, member.fault or BackendUnavailable("it is not open"))
@@ -195,6 +204,15 @@ async def index_add(single: Single, documents: Sequence[Document], snapshot: Sna
     # Ids are positional (section 7.10); the ones we gave are right, whatever the engine counts.
     stored = result.ids if len(result.ids) == len(named) else [str(document.id) for document in named]
     return replace(result, ids=tuple(_emitted_id(member, one) for one in stored))
+
+
+def _check_names(member: Member, documents: Sequence[Document]) -> None:
+    """A field goes by its name here: under the engine's own it would be read back as another one."""
+    aliases = member.settings.aliases
+    for place, document in enumerate(documents if aliases else ()):
+        for name in aliases.hidden(document.meta or ()):
+            told = f"this field is called {aliases.told[name]!r} here"
+            raise invalid_params(told, field=f"documents[{place}].meta.{name}")
 
 
 async def _document_vectors(

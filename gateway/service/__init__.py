@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from gateway.caller import Caller
-from gateway.federation.capability import Offer, Snapshot, published
+from gateway.federation.capability import Offer, Snapshot, full, published
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.fleet import Fleet
 from gateway.federation.plan import Defaults
@@ -15,6 +15,8 @@ from gateway.federation.profile import EVERYTHING, filled, narrowed
 from gateway.federation.runner import Deadline
 from gateway.federation.single import Single, target
 from gateway.model import CatalogEntry, CatalogResult, PeerInfo, RetrieveRequest, capabilities_to_wire
+from gateway.refine.tokens import Tokens
+from gateway.service.keeping import Keeping
 from gateway.service.retrieval import Retrieval
 from gateway.service.single import OneEngine
 from gateway.spi.call import ClientCall, Route
@@ -36,14 +38,15 @@ class Service:
         offer: Offer,
         *,
         info: PeerInfo,
-        conformance: str,
         embeddings: Embeddings,
+        keeping: Keeping,
+        tokens: Tokens,
     ) -> None:
         self.info = info
-        self.conformance = conformance
+        self.keeping = keeping
         self._fleet = fleet
         self._defaults = defaults
-        self._retrieval = Retrieval(defaults, embeddings)
+        self._retrieval = Retrieval(defaults, embeddings, keeping, tokens)
         single = OneEngine(defaults, offer, embeddings)
         self._profile = defaults.profile
         self.handlers: Mapping[str, Handler] = {
@@ -60,6 +63,10 @@ class Service:
     def snapshot(self, caller: Caller) -> Snapshot:
         """What this caller is told at ``initialize``, and what its calls are planned against."""
         return self._fleet.snapshot(narrowed(caller, self._profile))
+
+    def conformance(self, snapshot: Snapshot) -> str:
+        """The level that these capabilities can prove (section 14); L2 needs all that it is made of to be real."""
+        return "L2" if full(snapshot.capabilities) else "L1"
 
     def explain(self, request: RetrieveRequest, caller: Caller) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
         """What a retrieve would do, per engine, and what it would lose. No engine is asked."""

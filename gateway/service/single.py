@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,7 +36,8 @@ from gateway.model import (
     TransformResult,
     text_of,
 )
-from gateway.refine.lexical import MAX_CANDIDATES, METHOD, lexical_scores
+from gateway.refine.encoding import packed_floats
+from gateway.refine.lexical import MAX_CANDIDATES, METHOD, by_words
 from gateway.service.limits import deadline_for, route_for
 from gateway.spi.call import ClientCall
 from gateway.spi.engine import RerankQuery, TransformQuery
@@ -48,8 +46,6 @@ __all__ = ["OneEngine"]
 
 _TRANSFORMED = 3
 _MOST_TRANSFORMED = 16
-_INLINE_CHARACTERS = 10_000
-"""Some 10 ms of BM25; what is longer goes to a thread, so that other calls are not held up."""
 
 
 class OneEngine:
@@ -75,7 +71,7 @@ class OneEngine:
         vectors = await embed(self._single(view, call), inputs, request.kind or "document", self._embeddings)
         dimension = len(vectors[0]) if vectors else (offered.dimension if offered else None) or 1
         if request.encoding == "f32-base64":
-            return EmbedResult(vectors=tuple(map(_base64, vectors)), dimension=dimension, encoding="f32-base64")
+            return EmbedResult(vectors=tuple(map(packed_floats, vectors)), dimension=dimension, encoding="f32-base64")
         return EmbedResult(vectors=vectors, dimension=dimension, encoding=request.encoding)
 
     async def rerank(self, request: RerankRequest, call: ClientCall) -> RerankResult:
@@ -91,7 +87,7 @@ class OneEngine:
             raise invalid_params("topN is at least 1", field="topN")
         text = text_of(request.query)
         if view is None:
-            scores = await _by_words(text, passages)
+            scores = await by_words(text, passages)
         else:
             query = RerankQuery(query=text, passages=passages, method=request.method, model=request.model, top_n=top)
             scores = await rerank(self._single(view, call), query) if passages else ()
@@ -168,18 +164,6 @@ class OneEngine:
                 raise option_unsupported(f"{one.type} is not offered", option=one.type, field=f"{field}[{index}]")
             texts.append(text_of(one))
         return tuple(texts)
-
-
-async def _by_words(query: str, passages: Sequence[str]) -> tuple[float, ...]:
-    if len(query) + sum(map(len, passages)) <= _INLINE_CHARACTERS:
-        return lexical_scores(query, passages)
-    return await asyncio.to_thread(lexical_scores, query, passages)
-
-
-def _base64(vector: Sequence[float]) -> str:
-    """A vector as 32-bit floats (section 7.3.1); a number beyond their range becomes the largest of them."""
-    most = 3.4028234663852886e38
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *(max(-most, min(one, most)) for one in vector))).decode()
 
 
 def _either(first: Sequence[Any] | None, second: Sequence[Any] | None, name: str, other: str) -> Sequence[Any]:
