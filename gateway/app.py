@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -12,32 +11,23 @@ from dataclasses import dataclass, field
 
 from gateway import __version__
 from gateway.caller import ANONYMOUS
-from gateway.config import FusionSettings, GatewayConfig, located
-from gateway.engines import config_of, engine_specs, facades_of, read_config, strategies_of
+from gateway.config import GatewayConfig, located
+from gateway.engines import config_of, engine_specs, facades_of, read_config
 from gateway.errors import BackendUnavailable, ConfigError, RcpError
-from gateway.federation.capability import Offer
-from gateway.federation.cursor import Cursors
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.fleet import Fleet
-from gateway.federation.plan import Defaults, Quorum
-from gateway.federation.profile import EVERYTHING, Profile
-from gateway.federation.stages import Own
-from gateway.fusion import Strategy
+from gateway.federation.plan import Defaults
 from gateway.model import PeerInfo, RetrieveRequest
 from gateway.plugins import Plugins, load_plugins
 from gateway.profiles import check_named, profiles_of
-from gateway.protocol.dispatch import Dispatcher, Limits
-from gateway.refine.lexical import MAX_CANDIDATES, METHOD
+from gateway.protocol.dispatch import Dispatcher
 from gateway.refine.tokens import Estimate, exact
-from gateway.refine.trajectory import Trajectories
 from gateway.service import Service
-from gateway.service.keeping import Keeping
+from gateway.settings import bounds_of, defaults_of, keeping_of, offer_of, profile_defaults
 from gateway.spi.facade import Facade
-from gateway.state import Idempotency, Store, open_state
+from gateway.state import open_state
 
 __all__ = ["Endpoint", "OpenGateway", "config_of", "engine_specs", "open_gateway", "read_config"]
-
-logger = logging.getLogger("gateway.app")
 
 logger = logging.getLogger("gateway.app")
 
@@ -80,92 +70,30 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
     specs = engine_specs(config, plugins)
     profiles = profiles_of(config)
     facades = facades_of(config, plugins)
-    limits = config.limits
-    embeddings = Embeddings(limits.embeddings)
-    tokens = Estimate() if config.tokenizer is None else exact(config.tokenizer)
+    embeddings = Embeddings(config.limits.embeddings)
     # Federation paths need a name nobody else has: one that is not configured must at least be unique.
     name = config.name or f"rcp-gateway-{uuid.uuid4().hex[:12]}"
-    bounds = Limits(
-        frame_bytes=max(limits.body, limits.line), batch=limits.batch, concurrent_per_session=limits.concurrency
-    )
+    info = PeerInfo(name=name, version=__version__)
+    tokens = Estimate() if config.tokenizer is None else exact(config.tokenizer)
+    defaults = defaults_of(config, plugins, name)
     async with open_state(config.state) as store:
-        keeping = _keeping(config, store)
-        offer = _offer(config, tuple(strategies_of(config.fusion, plugins)), keeping)
+        keeping = keeping_of(config, store)
+        offer = offer_of(config, defaults, keeping)
         fleet = Fleet(specs, offer=offer)
 
-        def endpoint(profile: Profile, fusion: FusionSettings) -> Endpoint:
-            service = Service(
-                fleet,
-                _defaults(config, name, profile, fusion, strategies_of(fusion, plugins)),
-                offer,
-                info=PeerInfo(name=name, version=__version__),
-                embeddings=embeddings,
-                keeping=keeping,
-                tokens=tokens,
-            )
-            return Endpoint(service, Dispatcher(service, limits=bounds))
+        def endpoint(defaults: Defaults) -> Endpoint:
+            service = Service(fleet, defaults, offer, info=info, embeddings=embeddings, keeping=keeping, tokens=tokens)
+            return Endpoint(service, Dispatcher(service, limits=bounds_of(config)))
 
-        base = endpoint(EVERYTHING, config.fusion)
-        own = {one.name: one.fusion or config.fusion for one in config.profiles}
-        others = {profile.name: endpoint(profile, own[profile.name]) for profile in profiles}
         async with fleet.open():
+            base = endpoint(defaults)
+            others = {one.name: endpoint(profile_defaults(defaults, one, config, plugins)) for one in profiles}
+            _check_served(others, config)
             try:
-                _check_served(others, config)
                 yield OpenGateway(config, plugins, fleet, base.service, base.dispatcher, facades, others)
             finally:
                 await asyncio.gather(*(one.dispatcher.close() for one in (base, *others.values())))
                 await embeddings.close()
-
-
-def _defaults(
-    config: GatewayConfig, name: str, profile: Profile, fusion: FusionSettings, strategies: Mapping[str, Strategy]
-) -> Defaults:
-    """What the configuration decides for every call under a profile."""
-    federation, limits = config.federation, config.limits
-    return Defaults(
-        identity=name,
-        strategies=strategies,
-        method=fusion.method,
-        across=fusion.across,
-        mix=fusion.mix,
-        window=fusion.window,
-        document_identity=fusion.identity,
-        select=federation.select,
-        depth=federation.depth,
-        verify=federation.verify,
-        max_k=limits.max_k,
-        max_query=limits.query,
-        deadline=limits.deadline,
-        reserve=limits.reserve,
-        transform=config.transform,
-        quorum=None if federation.quorum is None else Quorum(federation.quorum, federation.grace),
-        per_document=fusion.per_document,
-        own=Own(METHOD, MAX_CANDIDATES),
-        profile=profile,
-    )
-
-
-def _offer(config: GatewayConfig, strategies: tuple[str, ...], keeping: Keeping) -> Offer:
-    return Offer(
-        config.limits.max_k,
-        config.writes,
-        config.embed,
-        strategies,
-        transform=config.transform,
-        rerank={"methods": [METHOD], "maxCandidates": MAX_CANDIDATES},
-        pagination=keeping.cursors.offered,
-        session_ttl=math.ceil(config.sessions.ttl),
-    )
-
-
-def _keeping(config: GatewayConfig, store: Store) -> Keeping:
-    pages, sessions = config.pagination, config.sessions
-    return Keeping(
-        Cursors(store, ttl=pages.ttl, size=pages.bytes, caller_size=pages.caller_bytes, key=pages.key),
-        Trajectories(store, ttl=sessions.ttl, cap=sessions.ids),
-        # No write outlasts the deadline of the call it is part of, and what it leaves behind not twice that.
-        Idempotency(store, ttl=config.idempotency.ttl, lease=2 * config.limits.deadline),
-    )
 
 
 def _check_served(profiles: Mapping[str, Endpoint], config: GatewayConfig) -> None:

@@ -75,6 +75,8 @@ class Script:
     calls: list[Call] = field(default_factory=list)
     embedded: list[EmbedQuery] = field(default_factory=list)
     added: list[Document] = field(default_factory=list)
+    told: list[tuple[str, str, int]] = field(default_factory=list)
+    """What ``embedded_by`` was told, and how many documents were there then."""
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     started: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -136,6 +138,9 @@ class ScriptedEngine(Engine):
         if self.script.transform is not None:
             return await self.script.transform(query, call)
         return TransformReply(queries=(query.text.upper(),))
+
+    async def embedded_by(self, identity: str, call: Call) -> None:
+        self.script.told.append(("embedded_by", identity, len(self.script.added)))
 
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
         if self.script.add is not None:

@@ -60,6 +60,7 @@ async def over_http(
                     bind,
                     number,
                     header_timeout=http.header_timeout,
+                    write_timeout=http.write_timeout,
                     drain_timeout=http.drain_timeout,
                     draining=served.drain if isinstance(served, ProfilesApp) else rcp.drain,
                 )

@@ -96,6 +96,7 @@ class HttpSection(Section, frozen=True):
     hosts: tuple[str, ...] = ()
     client: Literal["auto", "aiohttp", "httpx"] = "auto"
     header_timeout: Positive = 10.0
+    write_timeout: Positive = 30.0
     drain_timeout: NotNegative = 10.0
 
 

@@ -16,7 +16,7 @@ from gateway.federation.cursor import Binding, Window
 from gateway.model import RetrieveRequest, RetrieveResult, Usage
 from gateway.refine.candidate import Candidate, text
 from gateway.refine.pack import Fit, fit, pack, passed_over
-from gateway.refine.tokens import Tokens
+from gateway.refine.tokens import Tokens, sizes
 from gateway.refine.trajectory import Seen
 from gateway.service.keeping import Keeping
 from gateway.spi.call import ClientCall
@@ -46,33 +46,33 @@ class Answer:
 
 
 class Pages:
-    """``tokens`` measures texts for a client's ``tokenBudget``. Cursors and sessions hold under one ``profile``."""
+    """``tokens`` measures texts for a budget; ``bound`` is what cursors hold under beside their requests."""
 
-    def __init__(self, keeping: Keeping, tokens: Tokens, *, max_k: int, profile: str = "") -> None:
+    def __init__(self, keeping: Keeping, tokens: Tokens, *, max_k: int, bound: str = "") -> None:
         self._cursors = keeping.cursors
         self._trajectories = keeping.trajectories
         self._tokens = tokens
         self._max_k = max_k
-        self._profile = profile
+        self._bound = bound
 
     async def seen(self, request: RetrieveRequest, call: ClientCall) -> Seen:
         """What the client's session has been given before, by other requests."""
         if request.session_id is None or call.snapshot.capabilities.session is None:
             return Seen()
         return await self._trajectories.seen(
-            self._owner(call), request.session_id, self._binding(request, call).request
+            call.caller.id, request.session_id, Binding.of(request, call.caller, forced=self._bound).request
         )
 
     async def first(self, request: RetrieveRequest, call: ClientCall, answer: Answer, started: float) -> RetrieveResult:
         """The first page, and a cursor if there is more."""
         found, budget = answer.candidates, answer.budget
-        sizes = () if budget is None else tuple(self._tokens.count(text(one)) for one in found)
-        fits = fit(sizes or [0] * len(found), answer.k, budget)
-        binding = self._binding(request, call)
+        counted = () if budget is None else await sizes(self._tokens, [text(one) for one in found])
+        fits = fit(counted or [0] * len(found), answer.k, budget)
+        binding = Binding.of(request, call.caller, forced=self._bound)
         said = Window(
             hits=(),
             ids=tuple(one.fused.id for one in found),
-            sizes=sizes,
+            sizes=counted,
             candidates=answer.scanned,
             reranked=answer.reranked,
             notes=answer.notes,
@@ -101,7 +101,7 @@ class Pages:
         """
         if request.cursor is None or call.snapshot.capabilities.pagination is None:
             raise CallerError("the cursor is not known here", code=Code.NOT_FOUND, data={"field": "cursor"})
-        binding = self._binding(request, call)
+        binding = Binding.of(request, call.caller, forced=self._bound)
         frozen = await self._cursors.resume(request.cursor, binding)
         window, offset = frozen.window, frozen.offset
         left = len(window.hits) - offset
@@ -110,12 +110,6 @@ class Pages:
         hits = tuple(window.hits[offset + place] for place in fits.places)
         slice = _Slice(offset, fits, hits, frozen.cursor(offset + fits.consumed))
         return await self._page(request, call, binding, window, slice, started)
-
-    def _owner(self, call: ClientCall) -> str:
-        return f"{self._profile}\n{call.caller.id}" if self._profile else call.caller.id
-
-    def _binding(self, request: RetrieveRequest, call: ClientCall) -> Binding:
-        return Binding.of(request, call.caller, forced=self._profile)
 
     async def _page(
         self,
@@ -133,7 +127,7 @@ class Pages:
         )
         if request.session_id is not None and call.snapshot.capabilities.session is not None:
             given = [window.ids[place] for place in range(page.offset, page.offset + page.fits.consumed)]
-            session = (self._owner(call), request.session_id, binding.request)
+            session = (call.caller.id, request.session_id, binding.request)
             notes += await self._trajectories.delivered(*session, given)
         call.progress(1.0, "pack", f"{len(page.hits)} hits")
         usage = Usage(

@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
 """Package → what of ``gateway`` it may import; a package may always import itself. The rest may import everything
 that is below it."""
 
-ABOVE = {"profiles", "engines", "app", "inprocess", "cli"}
+ABOVE = {"profiles", "engines", "settings", "app", "inprocess", "cli"}
 """Composition: may import all the others, and nothing imports these (``cli`` may import ``app``)."""
 
 PLUGINS: dict[str, set[str]] = {"gateway_rcp": {"protocol"}}
