@@ -1,4 +1,5 @@
 """``python -m benchmarks [NAME…] [--quick]``: all of them, or those named.
+"""``python -m benchmarks [start] [fan-out] [codec] [fusion] [refine] [cancellation] [--quick]``: all of them, or those named.
 
 Loopback only, free ports, and no process is left behind. Absolute figures are this machine's; quote ratios of one run.
 """
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks import cancellation, codec, fan_out, fusion, in_process, start
+from benchmarks import cancellation, codec, fan_out, fusion, refine, start
 
 MEASUREMENTS: dict[str, Callable[[bool], None]] = {
     "start": start.main,
@@ -18,6 +20,7 @@ MEASUREMENTS: dict[str, Callable[[bool], None]] = {
     "codec": codec.main,
     "fusion": fusion.main,
     "in-process": in_process.main,
+    "refine": refine.main,
     "cancellation": cancellation.main,
 }
 
