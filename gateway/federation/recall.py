@@ -130,7 +130,10 @@ class _Turn:
             return reply
 
         call = EngineCall(
-            self.route, progress=lambda fraction, stage: self._progress(leg, fraction, stage), log=self._log
+            self.route,
+            progress=lambda fraction, stage: self._progress(leg, fraction, stage),
+            log=self._log,
+            log_level=self.call.log_level,
         )
         outcome = await run(leg.view.member, retrieve, call, self.deadline, prepare=prepare)
         if isinstance(outcome, Failure) and outcome.timed_out and reply.pages:
