@@ -1,4 +1,4 @@
-"""The parameters and results of ``graph``, ``feedback``, ``memory`` and vendor methods (RCP sections 6.2, 7.9, 7.16, 7.17)."""
+"""The parameters and results of ``graph``, ``feedback``, ``memory/…``, ``embed/multi`` and vendor methods."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from gateway.federation.capability import Snapshot
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.explain import explained
 from gateway.federation.loss import Failure, Loss, notes_of
+from gateway.federation.origins import Origins
 from gateway.federation.plan import Defaults, RetrievePlan, plan
 from gateway.federation.reading import Reply
 from gateway.federation.recall import Outcome, recall
@@ -30,8 +31,9 @@ __all__ = ["Retrieval"]
 class Retrieval:
     """Holds no request; everything a call needs comes with it."""
 
-    def __init__(self, defaults: Defaults, embeddings: Embeddings) -> None:
+    def __init__(self, defaults: Defaults, embeddings: Embeddings, origins: Origins) -> None:
         self._defaults = defaults
+        self._origins = origins
         self._embeddings = embeddings
         self._identity = read_identity(defaults.document_identity)
 
@@ -56,6 +58,8 @@ class Retrieval:
         fused, notes = self._fuse(planned, outcomes)
         kept, cuts = cut(fused, planned.min_score, planned.strategy.name)
         losses += [Loss(kind="note", message=note) for note in (*notes, *cuts)]
+        if call.snapshot.capabilities.feedback is not None:
+            self._origins.remember(call.caller.id, kept[: planned.k])
         return self._packed(planned, kept, outcomes, losses, started)
 
     def explain(self, request: RetrieveRequest, snapshot: Snapshot) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
