@@ -6,12 +6,13 @@ Vectors of different embedders are never mixed (RCP section 15.7).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from gateway.errors import BackendUnavailable, Code, Unsupported, UpstreamError, option_unsupported
+from gateway.errors import BackendUnavailable, CallerError, Code, Unsupported, UpstreamError, option_unsupported
 from gateway.federation.capability import Snapshot, View, batch_limit, vendor_members
 from gateway.federation.embeddings import Embeddings, Vector
 from gateway.federation.embeddings import sound as sound_vectors
@@ -43,6 +44,9 @@ __all__ = [
 
 T = TypeVar("T")
 
+_VENDOR_METHOD = re.compile(r"x-[a-z0-9-]+(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*){1,4}\Z")
+"""A name that means the same in a path of HTTP: it goes into one."""
+_VENDOR_LENGTH = 128
 _VENDOR_DEPTH = 64
 _VENDOR_BYTES = 4 * 1024 * 1024
 _VENDORS_OWN = (
@@ -255,11 +259,14 @@ async def transform(single: Single, query: TransformQuery) -> TransformReply:
     return replace(reply, queries=queries or (query.text,), hypothetical=hypothetical)
 
 
-def vendors(snapshot: Snapshot, member: str, named: Collection[str] | None) -> View:
-    """The engine for the methods below an ``x-…`` capability: the first that advertises it, or that is named and does.
+def vendors(snapshot: Snapshot, method: str, named: Collection[str] | None) -> View:
+    """The engine for a method below an ``x-…`` capability: the first that advertises it, or that is named and does.
 
-    Raises ``-32005`` if none that is named does.
+    Raises ``-32004`` for what is no method's name, ``-32005`` if no engine that is named advertises it.
     """
+    if len(method) > _VENDOR_LENGTH or not _VENDOR_METHOD.match(method):
+        raise CallerError("no such method", code=Code.METHOD_NOT_FOUND)
+    member = method.partition("/")[0]
     for view in snapshot.views:
         if member in vendor_members(view.capabilities) and (named is None or view.id in named):
             return view

@@ -141,12 +141,11 @@ class OneEngine:
         """A vendor's method (section 6.2): it may write, as far as anybody knows."""
         if not call.caller.writable:
             raise CallerError("this caller may not call what may write", code=Code.UNAUTHORIZED)
-        member = request.method.partition("/")[0]
         try:
             params = sound(request.params, _VENDOR_DEPTH)
         except ValueError:
             raise invalid_params("the parameters nest too deep", field="params") from None
-        view = vendors(call.snapshot, member, named(call.snapshot, call.meta))
+        view = vendors(call.snapshot, request.method, named(call.snapshot, call.meta))
         return await vendor(self._single(view, call), request.method, params)
 
     def _single(self, view: View, call: ClientCall) -> Single:
