@@ -267,8 +267,11 @@ def vendors(snapshot: Snapshot, method: str, named: Collection[str] | None) -> V
     if len(method) > _VENDOR_LENGTH or not _VENDOR_METHOD.match(method):
         raise CallerError("no such method", code=Code.METHOD_NOT_FOUND)
     member = method.partition("/")[0]
-    for view in snapshot.views:
-        if member in vendor_members(view.capabilities) and (named is None or view.id in named):
+    able = [view for view in snapshot.views if member in vendor_members(view.capabilities)]
+    if not able:
+        raise CallerError("no such method", code=Code.METHOD_NOT_FOUND)
+    for view in able:
+        if named is None or view.id in named:
             return view
     raise option_unsupported("no engine that is asked advertises that", option=member)
 
