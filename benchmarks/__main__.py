@@ -1,5 +1,4 @@
 """``python -m benchmarks [NAME…] [--quick]``: all of them, or those named.
-"""``python -m benchmarks [start] [fan-out] [codec] [fusion] [refine] [cancellation] [--quick]``: all of them, or those named.
 
 Loopback only, free ports, and no process is left behind. Absolute figures are this machine's; quote ratios of one run.
 """
@@ -11,8 +10,7 @@ import os
 import time
 from collections.abc import Callable
 
-from benchmarks import cancellation, codec, fan_out, fusion, in_process, start
-from benchmarks import cancellation, codec, fan_out, fusion, refine, start
+from benchmarks import cancellation, codec, fan_out, fusion, in_process, refine, start
 
 MEASUREMENTS: dict[str, Callable[[bool], None]] = {
     "start": start.main,
