@@ -31,6 +31,7 @@ from gateway.spi.facade import (
     FacadeResponse,
     FacadeSettings,
     http_status,
+    search_score,
     waiting_headers,
 )
 from gateway.spi.hooks import ENTRY_POINT_GROUP, hookimpl
@@ -83,5 +84,6 @@ __all__ = [
     "raise_for_status",
     "read_body",
     "redacted",
+    "search_score",
     "waiting_headers",
 ]

@@ -210,7 +210,7 @@ async def test_every_method_of_an_engine_speaks_of_no_metadata_or_is_renamed() -
     """A method that is new to engines has to be put on one side or the other."""
     silent = {
         *("vector_need", "sparse_need", "document_need", "embed", "embed_sparse", "rerank", "transform"),
-        *("index_delete", "ping", "describe", "meta_complete"),
+        *("index_delete", "ping", "describe", "meta_complete", "embedded_by"),
     }
     async with gateway_of({"b": Script()}, engines={"b": YEAR}) as gateway:
         wrapped = gateway.gateway.fleet.members["b"].engine
