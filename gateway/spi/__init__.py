@@ -36,15 +36,34 @@ from gateway.spi.facade import (
 )
 from gateway.spi.hooks import ENTRY_POINT_GROUP, hookimpl
 from gateway.spi.http import HttpClient, HttpResponse, HttpSettings, raise_for_status, redacted
+from gateway.spi.methods import (
+    Clue,
+    Cutting,
+    Edge,
+    FeedbackQuery,
+    GraphQuery,
+    GraphReply,
+    Matrix,
+    MemoryBuilt,
+    MemoryRecall,
+    MemoryReply,
+    MemoryText,
+    MemoryWrite,
+    Signal,
+)
 from gateway.spi.passage import chunk_of, citation_of, document_id, passage_id
 from gateway.spi.probe import Finding, Probe, finding
 from gateway.spi.sse import SseDecoder
+from gateway.spi.versions import check_pin, version_gone
 
 __all__ = [
     "ENTRY_POINT_GROUP",
     "GATEWAYS_OWN",
     "Body",
     "Call",
+    "Clue",
+    "Cutting",
+    "Edge",
     "EmbedQuery",
     "EmbedReply",
     "Engine",
@@ -60,20 +79,31 @@ __all__ = [
     "FacadeResponse",
     "FacadeSettings",
     "Faults",
+    "FeedbackQuery",
     "Finding",
+    "GraphQuery",
+    "GraphReply",
     "HttpClient",
     "HttpResponse",
     "HttpSettings",
+    "Matrix",
+    "MemoryBuilt",
+    "MemoryRecall",
+    "MemoryReply",
+    "MemoryText",
+    "MemoryWrite",
     "Mode",
     "Probe",
     "Process",
     "RerankQuery",
     "Route",
+    "Signal",
     "SparseVector",
     "SseDecoder",
     "TransformQuery",
     "TransformReply",
     "VectorNeed",
+    "check_pin",
     "chunk_of",
     "citation_of",
     "document_id",
@@ -85,5 +115,6 @@ __all__ = [
     "read_body",
     "redacted",
     "search_score",
+    "version_gone",
     "waiting_headers",
 ]
