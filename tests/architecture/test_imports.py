@@ -28,7 +28,8 @@ ALLOWED: dict[str, set[str]] = {
     "refine": {"errors", "_json", "model", "filters.dates", "fusion", "spi.call", "state"},  # dates are read in one way
     "service": {"errors", "_json", "model", "filters", "federation", "refine", "fusion", "spi", "state", "caller"},
     "plugins": {"errors", "spi", "config", "fusion"},
-    "passages": {"errors", "spi", "config", "model"},
+    "frontmatter": {"errors", "config", "filters"},
+    "passages": {"frontmatter", "errors", "spi", "config", "model"},
     "transports": {"errors", "_json", "model", "protocol", "spi.facade", "access", "telemetry", "caller"},
     "evaluate": {"errors"},
     "testing": {"errors", "model", "filters", "spi"},
