@@ -35,6 +35,21 @@ from gateway.spi.facade import (
 )
 from gateway.spi.hooks import ENTRY_POINT_GROUP, hookimpl
 from gateway.spi.http import HttpClient, HttpResponse, HttpSettings, raise_for_status, redacted
+from gateway.spi.methods import (
+    Clue,
+    Cutting,
+    Edge,
+    FeedbackQuery,
+    GraphQuery,
+    GraphReply,
+    Matrix,
+    MemoryBuilt,
+    MemoryRecall,
+    MemoryReply,
+    MemoryText,
+    MemoryWrite,
+    Signal,
+)
 from gateway.spi.passage import chunk_of, citation_of, document_id, passage_id
 from gateway.spi.probe import Finding, Probe, finding
 from gateway.spi.sse import SseDecoder
@@ -45,6 +60,9 @@ __all__ = [
     "GATEWAYS_OWN",
     "Body",
     "Call",
+    "Clue",
+    "Cutting",
+    "Edge",
     "EmbedQuery",
     "EmbedReply",
     "Engine",
@@ -60,15 +78,25 @@ __all__ = [
     "FacadeResponse",
     "FacadeSettings",
     "Faults",
+    "FeedbackQuery",
     "Finding",
+    "GraphQuery",
+    "GraphReply",
     "HttpClient",
     "HttpResponse",
     "HttpSettings",
+    "Matrix",
+    "MemoryBuilt",
+    "MemoryRecall",
+    "MemoryReply",
+    "MemoryText",
+    "MemoryWrite",
     "Mode",
     "Probe",
     "Process",
     "RerankQuery",
     "Route",
+    "Signal",
     "SparseVector",
     "SseDecoder",
     "TransformQuery",

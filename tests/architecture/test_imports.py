@@ -26,7 +26,20 @@ ALLOWED: dict[str, set[str]] = {
     "telemetry": {"errors", "model", "config", "caller"},
     "federation": {"errors", "model", "filters", "fusion", "spi", "state", "caller", "secret"},
     "refine": {"errors", "_json", "model", "filters.dates", "fusion", "spi.call", "state"},  # dates are read in one way
-    "service": {"errors", "_json", "model", "filters", "federation", "refine", "fusion", "spi", "state", "caller"},
+    # `index/add` cuts documents up as `add` does files, so that both give one document the same passages.
+    "service": {
+        "errors",
+        "_json",
+        "model",
+        "filters",
+        "federation",
+        "refine",
+        "fusion",
+        "spi",
+        "state",
+        "caller",
+        "passages",
+    },
     "plugins": {"errors", "spi", "config", "fusion"},
     "frontmatter": {"errors", "config", "filters"},
     "passages": {"frontmatter", "errors", "spi", "config", "model"},

@@ -94,6 +94,12 @@ def test_unscored_hits_stay_behind_however_different() -> None:
     assert ids(diversified([*found[:2], Candidate(fused[2], None)], 0.1)) == ["a", "b", "c"]
 
 
+def test_a_lambda_of_one_keeps_an_order_that_is_not_that_of_the_scores() -> None:
+    found = candidates(documents(hit("a", 1.0, text="one"), hit("b", 1.0, text="two")))[::-1]
+    assert ids(diversified(found, 1.0)) == ["b", "a"]
+    assert ids(diversified(found, 0.9)) == ["a", "b"]
+
+
 @pytest.mark.anyio
 async def test_a_long_list_is_diversified_off_the_loop_and_no_differently() -> None:
     fused = documents(*(hit(f"d{n}", 1.0, text=f"w{n % 7} w{n % 5} w{n}") for n in range(90)))

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from gateway.fusion import Fused
 from gateway.fusion.texts import word_set
+from gateway.model import hit
 from gateway.refine.candidate import Candidate, candidates, text
 from gateway.refine.diversify import diversified, document_of, greedy
 from gateway.refine.line import Refined, Refinements
 from gateway.refine.pack import emitted, sealed
 from gateway.refine.tokens import Estimate
-from tests.unit.refine.lists import LISTS, NOW, WANTED, answering, ids, page, refined
+from tests.unit.refine.lists import LISTS, NOW, WANTED, answering, documents, ids, page, refined
 
 many = settings(deadline=None, max_examples=80)
 SCORES: st.SearchStrategy[Any] = st.lists(
@@ -128,6 +129,13 @@ def test_no_document_has_more_passages_than_allowed(fused: list[Fused], wanted: 
     of = [document_of(one) for one in unlimited]
     kept = [one for place, one in enumerate(unlimited) if of[:place].count(of[place]) < most]
     assert list(limited) == kept
+
+
+def test_what_was_seen_under_another_id_of_the_same_document_was_seen() -> None:
+    [one, other] = documents(hit("a", 1.0), hit("b", 1.0))
+    joined = msgspec.structs.replace(one, ids=("a", "z/a"))
+    result = refined([joined, other], Refinements(), seen={"z/a"})
+    assert (ids(result.candidates), result.seen) == (["b"], 1)
 
 
 def formula(relevance: Sequence[float], alike: Sequence[Sequence[float]], weight: float) -> list[int]:
