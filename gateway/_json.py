@@ -53,7 +53,10 @@ def encode(value: Any) -> bytes:
 
 def canonical(value: Any) -> bytes:
     """The same with all members sorted, so that equal values have equal bytes: to be hashed, not to be sent."""
-    return _sorted_encoder.encode(value)
+    try:
+        return _sorted_encoder.encode(value)
+    except UnicodeEncodeError:  # a lone surrogate, which a caller in this process may hand over
+        return json.dumps(msgspec.to_builtins(value), sort_keys=True).encode("ascii")
 
 
 def encode_sound(value: Any) -> bytes | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway.app import Gateway, open_gateway
+from gateway.app import OpenGateway, open_gateway
 from gateway.caller import ANONYMOUS, Caller
 from gateway.config import load_text
 from gateway.filters import Filter, Pushdown
@@ -75,6 +75,8 @@ class Script:
     calls: list[Call] = field(default_factory=list)
     embedded: list[EmbedQuery] = field(default_factory=list)
     added: list[Document] = field(default_factory=list)
+    told: list[tuple[str, str, int]] = field(default_factory=list)
+    """What ``embedded_by`` was told, and how many documents were there then."""
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     started: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -136,6 +138,9 @@ class ScriptedEngine(Engine):
         if self.script.transform is not None:
             return await self.script.transform(query, call)
         return TransformReply(queries=(query.text.upper(),))
+
+    async def embedded_by(self, identity: str, call: Call) -> None:
+        self.script.told.append(("embedded_by", identity, len(self.script.added)))
 
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
         if self.script.add is not None:
@@ -205,7 +210,7 @@ EMBEDDER = EmbedCapability(dimension=2, identity="length", batch_limit=4)
 class Running:
     """A gateway over scripts; asks it as a client would, frame by frame."""
 
-    gateway: Gateway
+    gateway: OpenGateway
     scripts: Mapping[str, Script]
     caller: Caller = ANONYMOUS
 

@@ -21,7 +21,7 @@ from gateway.filters import Undeclared
 from gateway.model import Capabilities
 from gateway.spi.engine import Engine, EngineConfig, EngineContext, EngineKind, VectorNeed
 
-__all__ = ["EngineSpec", "Fleet", "Member", "MemberSettings", "check_overridden"]
+__all__ = ["EngineSpec", "Fleet", "Member", "MemberSettings", "check_overridden", "identity_of"]
 
 logger = logging.getLogger("gateway.fleet")
 
@@ -152,6 +152,12 @@ def _once(needs: Sequence[VectorNeed | None]) -> list[VectorNeed]:
     return list(dict.fromkeys(need for need in needs if need is not None))
 
 
+def identity_of(embedder: Member) -> str:
+    """Whose vectors an embedder makes; ``""`` if it does not say, or has not been seen yet."""
+    offered = embedder.capabilities.embed if embedder.observed else None
+    return (offered.identity if offered is not None else None) or ""
+
+
 class Fleet:
     """All engines of one gateway. Enter it with :meth:`open`."""
 
@@ -256,6 +262,12 @@ class Fleet:
                 yield f"takes its vectors from {need.embedder!r}, which does not embed"
             elif offered is not None and need.dimension and offered.dimension not in (None, need.dimension):
                 yield f"needs vectors of {need.dimension} numbers; engine {need.embedder} gives {offered.dimension}"
+            elif need.identity and identity_of(embedder) not in ("", need.identity):
+                yield (
+                    f"holds vectors made by {need.identity!r}, and engine {need.embedder} makes those of "
+                    f"{identity_of(embedder)!r}, which cannot be compared with them: give it the embedder it was "
+                    "filled with, or fill it anew"
+                )
 
     def _warn_conflicts(self) -> None:
         views = self._views(None)

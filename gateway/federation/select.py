@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gateway.errors import invalid_params
@@ -30,10 +30,13 @@ class Selection:
         self.priority = priority
 
 
-def select(snapshot: Snapshot, meta: Mapping[str, Any], *, default: str) -> Selection:
+def select(
+    snapshot: Snapshot, meta: Mapping[str, Any], *, default: str, listed: Collection[str] | None = None
+) -> Selection:
     """Reads ``_meta["x-gateway"]``: ``engines`` (a list of ids) and ``select`` (``all`` or ``priority``).
 
-    An id that does not exist and one that the caller may not see get the same ``-32602``.
+    ``listed`` are the engines that a profile names. An id that does not exist and one that the caller may not see get
+    the same ``-32602``.
     """
     retrieving = [view for view in snapshot.views if view.capabilities.retrieve is not None]
     own = meta.get("x-gateway")
@@ -45,7 +48,7 @@ def select(snapshot: Snapshot, meta: Mapping[str, Any], *, default: str) -> Sele
     engines = given.get("engines")
     if engines is None:
         # A weight of 0 means: only when it is named.
-        chosen = [view for view in retrieving if view.member.settings.weight > 0]
+        chosen = [view for view in retrieving if view.member.settings.weight > 0 or view.id in (listed or ())]
         return Selection(chosen, [view for view in retrieving if view not in chosen], priority=method == "priority")
     if not isinstance(engines, list) or not all(isinstance(id, str) for id in engines):
         raise invalid_params("engines is a list of engine ids", field=_FIELD)

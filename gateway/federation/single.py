@@ -23,7 +23,7 @@ from gateway.errors import (
 )
 from gateway.federation.capability import Snapshot, View, batch_limit
 from gateway.federation.embeddings import Embeddings, Vector, sound
-from gateway.federation.fleet import Member
+from gateway.federation.fleet import Member, identity_of
 from gateway.federation.loss import Failure
 from gateway.federation.runner import Deadline, EngineCall, run
 from gateway.federation.vectors import sound_sparse
@@ -193,17 +193,32 @@ async def index_add(single: Single, documents: Sequence[Document], snapshot: Sna
     if member.engine is None:
         raise surfaced(id, member.fault or BackendUnavailable("it is not open"))
     need = member.engine.document_need()
+    made_by = ""
     if need is not None:
+        made_by = _made_by(id, need, snapshot)
         given = await _document_vectors(single, need, [document.text for document in named], snapshot)
         named = [replace(one, vector=list(vector)) for one, vector in zip(named, given, strict=True)]
 
     async def add(engine: Engine, call: Call) -> IndexAddResult:
+        if made_by:
+            await engine.embedded_by(made_by, call)
         return await engine.index_add(named, call)
 
     result = await single.ask(add, write=True)
     # Ids are positional (section 7.10); the ones we gave are right, whatever the engine counts.
     stored = result.ids if len(result.ids) == len(named) else [str(document.id) for document in named]
     return replace(result, ids=tuple(_emitted_id(member, one) for one in stored))
+
+
+def _made_by(id: str, need: VectorNeed, snapshot: Snapshot) -> str:
+    """The identity of the embedder. Raises if the stored vectors are another's: a mixture could not be searched."""
+    embedder = snapshot.embedder(need.embedder)
+    made = "" if embedder is None else identity_of(embedder)
+    if need.identity and made not in ("", need.identity):
+        seen = snapshot.view(need.embedder) is not None
+        told = f"it holds vectors made by {need.identity!r}; its embedder {need.embedder} makes those of {made!r}"
+        raise surfaced(id, UpstreamError(told if seen else "it holds vectors made by another embedder than its own"))
+    return made
 
 
 def _check_names(member: Member, documents: Sequence[Document]) -> None:

@@ -76,6 +76,10 @@ def judge(snapshot: Snapshot, planned: RetrievePlan, outcomes: Sequence[Outcome]
     for failure in failures:
         if failure.engine in required:
             raise surfaced(failure.engine, failure.error)
+    for outcome in outcomes:
+        if isinstance(outcome, Reply) and outcome.version != planned.pinned.get(outcome.leg.id, outcome.version):
+            error = BackendUnavailable("it served another index version than the one that is pinned", retryable=False)
+            raise surfaced(outcome.leg.id, error)
     answered = any(isinstance(outcome, Reply) for outcome in outcomes)
     if not answered and not any(reason.state == "proved-empty" for reason in planned.reasons):
         _raise_if_nobody_answered(planned.reasons, failures)

@@ -11,6 +11,7 @@ from gateway.federation.embeddings import Embeddings
 from gateway.federation.fleet import Fleet
 from gateway.federation.plan import Defaults
 from gateway.federation.probe import Found, probe
+from gateway.federation.profile import EVERYTHING, filled, narrowed
 from gateway.federation.runner import Deadline
 from gateway.federation.single import Single, target
 from gateway.model import CatalogEntry, CatalogResult, PeerInfo, RetrieveRequest, capabilities_to_wire
@@ -47,8 +48,9 @@ class Service:
         self._defaults = defaults
         self._retrieval = Retrieval(defaults, embeddings, keeping, tokens)
         single = OneEngine(defaults, offer, embeddings)
+        self._profile = defaults.profile
         self.handlers: Mapping[str, Handler] = {
-            "retrieve": self._retrieval.retrieve,
+            "retrieve": self._retrieval.retrieve if self._profile is EVERYTHING else self._retrieve,
             "embed": single.embed,
             "embed/sparse": single.embed_sparse,
             "rerank": single.rerank,
@@ -60,7 +62,7 @@ class Service:
 
     def snapshot(self, caller: Caller) -> Snapshot:
         """What this caller is told at ``initialize``, and what its calls are planned against."""
-        return self._fleet.snapshot(caller)
+        return self._fleet.snapshot(narrowed(caller, self._profile))
 
     def conformance(self, snapshot: Snapshot) -> str:
         """The level that these capabilities can prove (section 14); L2 needs all that it is made of to be real."""
@@ -68,7 +70,11 @@ class Service:
 
     def explain(self, request: RetrieveRequest, caller: Caller) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
         """What a retrieve would do, per engine, and what it would lose. No engine is asked."""
-        return self._retrieval.explain(request, self.snapshot(caller))
+        return self._retrieval.explain(filled(request, self._profile), self.snapshot(caller))
+
+    async def _retrieve(self, request: RetrieveRequest, call: ClientCall) -> Any:
+        """``retrieve`` with what the profile adds to a request."""
+        return await self._retrieval.retrieve(filled(request, self._profile), call)
 
     async def probe(self, id: str, caller: Caller) -> list[Found]:
         """How the engine really filters; writes scratch documents into it and removes them again."""

@@ -11,6 +11,7 @@ from gateway.federation.embeddings import Embeddings
 from gateway.federation.explain import explained
 from gateway.federation.loss import Failure, Loss, notes_of
 from gateway.federation.plan import Defaults, RetrievePlan, plan
+from gateway.federation.profile import EVERYTHING, Profile
 from gateway.federation.reading import Reply
 from gateway.federation.recall import Outcome, recall
 from gateway.federation.route import route_of, visited
@@ -20,14 +21,16 @@ from gateway.federation.verdict import admit, judge
 from gateway.federation.version import composite
 from gateway.fusion import Fused, Ranking, fuse, read_identity, rescored
 from gateway.model import RetrieveRequest, RetrieveResult
+from gateway.refine.candidate import candidates
 from gateway.refine.line import Refined, refine
 from gateway.refine.tokens import Tokens
 from gateway.service.keeping import Keeping
 from gateway.service.limits import deadline_for, route_for
 from gateway.service.pages import Answer, Pages
 from gateway.service.progress import Teller
-from gateway.service.refining import comparable, recall_deadline, refinements, scorer, sealer
+from gateway.service.refining import comparable, keeper, recall_deadline, refinements, scorer, sealer
 from gateway.spi.call import ClientCall, Route
+from gateway.state import digest
 
 __all__ = ["Retrieval"]
 
@@ -39,7 +42,7 @@ class Retrieval:
         self._defaults = defaults
         self._embeddings = embeddings
         self._identity = read_identity(defaults.document_identity)
-        self._pages = Pages(keeping, tokens, max_k=defaults.max_k)
+        self._pages = Pages(keeping, tokens, max_k=defaults.max_k, bound=_bound(defaults.profile))
 
     async def retrieve(self, request: RetrieveRequest, call: ClientCall) -> RetrieveResult:
         started = time.perf_counter()
@@ -58,6 +61,7 @@ class Retrieval:
         outcomes = await self._recall(planned, forms, call, deadline, route, teller)
         losses = [*planned.losses, *forms.losses, *judge(call.snapshot, planned, outcomes)]
         fused, notes = self._fuse(planned, [one for one in outcomes if isinstance(one, Reply)])
+        teller.stage("fuse", candidates(fused))
         refined = await refine(
             fused,
             refinements(planned),
@@ -67,6 +71,7 @@ class Retrieval:
             now=time.time(),
             seen=seen,
             told=teller.stage,
+            keep=keeper(planned),
             vectors_comparable=comparable(planned),
         )
         losses += [Loss(kind="note", message=note) for note in (*notes, *seen.notes, *refined.notes)]
@@ -114,6 +119,11 @@ class Retrieval:
         if planned.mix is not None:
             fused = rescored(planned.query, fused, mix=planned.mix)
         return fused, [note.text for note in notes]
+
+
+def _bound(profile: Profile) -> str:
+    """What of the profile a cursor holds under, beside the options that it fills into the request."""
+    return "" if profile is EVERYTHING else digest(profile.name, profile.filter)
 
 
 def _ranking(order: int, reply: Reply) -> Ranking:

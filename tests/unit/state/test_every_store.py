@@ -230,3 +230,4 @@ def test_a_digest_tells_values_apart_but_not_the_order_of_members() -> None:
     assert digest({"a": 1, "b": [None]}) == digest({"b": [None], "a": 1})
     assert len({digest("a", "b"), digest("ab"), digest("b", "a"), digest(["a", "b"]), digest("a", None)}) == 5
     assert len(digest("x")) == 32
+    assert digest({"a": 2**70, "b": "\ud800"}) != digest({"a": 2**70, "b": "\ud801"})
