@@ -105,7 +105,7 @@ class Graph:
             [ranking_of(view, n, one.communities, namespace=several) for n, (view, one) in at], self._strategy
         )
         if call.snapshot.capabilities.feedback is not None:
-            self._origins.remember(call.caller.id, hits[:limit])
+            self._origins.remember(call.caller.id, [*hits[:limit], *nodes[:limit]])
         edges = edges_of(replies, {one.id for one in nodes[limit:]})
         summaries = summaries_of(replies)
         usage, meta = account(
