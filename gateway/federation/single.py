@@ -18,6 +18,7 @@ from gateway.federation.embeddings import Embeddings, Vector
 from gateway.federation.embeddings import sound as sound_vectors
 from gateway.federation.fleet import Member
 from gateway.federation.loss import Failure
+from gateway.federation.offers import not_offered
 from gateway.federation.runner import Deadline, run
 from gateway.federation.several import Journey, barred, engine_call
 from gateway.federation.vectors import sound_sparse
@@ -221,7 +222,7 @@ def transformer(snapshot: Snapshot, method: str, named: str | None) -> View:
         offered = view.capabilities.transform
         if (named is None or view.id == named) and offered is not None and method in (offered.methods or ()):
             return view
-    raise option_unsupported("that way of transforming is not offered", option=method, field="method")
+    raise not_offered(snapshot, "that way of transforming", option=method, field="method")
 
 
 def reranker(snapshot: Snapshot, method: str | None, model: str | None) -> View | None:
@@ -234,12 +235,12 @@ def reranker(snapshot: Snapshot, method: str | None, model: str | None) -> View 
     if method is not None:
         views = [view for view in views if method in (_reranks(view).methods or ())]
         if not views:
-            raise option_unsupported("that rerank method is not offered", option=method, field="method")
+            raise not_offered(snapshot, "that rerank method", option=method, field="method")
     if model is not None:
         listed = [view for view in views if model in (_reranks(view).models or ())]
         views = listed or [view for view in views if _reranks(view).models is None]
         if not views:
-            raise option_unsupported("that model is not offered", option=model, field="model")
+            raise not_offered(snapshot, "that model", option=model, field="model")
     return views[0] if views else None
 
 
