@@ -7,16 +7,19 @@ import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from gateway.app import Gateway, open_gateway
+from gateway.app import OpenGateway, open_gateway
 from gateway.caller import ANONYMOUS
 from gateway.cli.render import say
 from gateway.config import GatewayConfig
 from gateway.errors import GatewayError
 from gateway.plugins import Plugins
+from gateway.profiles import HEADS, check_named
+from gateway.protocol.dispatch import Dispatcher
 from gateway.protocol.session import Session, Sessions
 from gateway.transports.facades import FacadeApp
 from gateway.transports.guard import Guard, hosts_for
 from gateway.transports.http import HttpApp
+from gateway.transports.profiles import ProfilesApp
 from gateway.transports.server import Address, serve
 from gateway.transports.signals import stop_on_signals
 from gateway.transports.stdio import claim, serve_stdio
@@ -26,20 +29,28 @@ __all__ = ["over_http", "serve_http", "serve_on_stdio", "settle"]
 
 @asynccontextmanager
 async def over_http(
-    gateway: Gateway, *, host: str | None = None, port: int | None = None, sessions: str | None = None
+    gateway: OpenGateway, *, host: str | None = None, port: int | None = None, sessions: str | None = None
 ) -> AsyncIterator[Address]:
     """Serves an open gateway over HTTP while the block runs; what is ``None`` is as configured."""
     http = gateway.config.http
     bind = host or http.host
-    app = HttpApp(
-        gateway.dispatcher,
-        Sessions(),
-        mode=sessions or http.sessions,  # type: ignore[arg-type]  # click and the config loader check the choice
-        base=http.base,
-        guard=Guard(hosts=hosts_for(bind, http.hosts), origins=frozenset(http.origins)),
-        body_limit=gateway.config.limits.body,
-    )
-    served = FacadeApp(app, gateway.dispatcher, gateway.facades) if gateway.facades else app
+    guard = Guard(hosts=hosts_for(bind, http.hosts), origins=frozenset(http.origins))
+
+    def app(dispatcher: Dispatcher, base: str) -> HttpApp:
+        return HttpApp(
+            dispatcher,
+            Sessions(),
+            mode=sessions or http.sessions,  # type: ignore[arg-type]  # click and the config loader check the choice
+            base=base,
+            heads=HEADS if gateway.profiles else None,
+            guard=guard,
+            body_limit=gateway.config.limits.body,
+        )
+
+    rcp = app(gateway.dispatcher, http.base)
+    front = FacadeApp(rcp, gateway.dispatcher, gateway.facades) if gateway.facades else rcp
+    below = {name: app(one.dispatcher, f"{http.base.rstrip('/')}/{name}") for name, one in gateway.profiles.items()}
+    served = ProfilesApp(front, rcp, http.base, below) if below else front
     number = http.port if port is None else port
     async with AsyncExitStack() as stack:
         try:
@@ -49,8 +60,9 @@ async def over_http(
                     bind,
                     number,
                     header_timeout=http.header_timeout,
+                    write_timeout=http.write_timeout,
                     drain_timeout=http.drain_timeout,
-                    draining=app.drain,
+                    draining=served.drain if isinstance(served, ProfilesApp) else rcp.drain,
                 )
             )
         except OSError as error:
@@ -63,7 +75,7 @@ async def serve_http(
 ) -> int:
     """Serves until a signal; the first one drains, the second one ends at once."""
 
-    async def serving(gateway: Gateway, stop: asyncio.Event) -> None:
+    async def serving(gateway: OpenGateway, stop: asyncio.Event) -> None:
         settle()
         async with over_http(gateway, host=host, port=port, sessions=sessions) as address:
             say(f"rcp-gateway: serving {address.url}{config.http.base}")
@@ -73,14 +85,15 @@ async def serve_http(
     return await _until_stopped(config, plugins, serving)
 
 
-async def serve_on_stdio(config: GatewayConfig, plugins: Plugins) -> int:
+async def serve_on_stdio(config: GatewayConfig, plugins: Plugins, *, profile: str | None = None) -> int:
     """Serves one client on stdin and stdout until it leaves."""
+    check_named(config, profile)
     stdin, stdout = claim()
 
-    async def serving(gateway: Gateway, stop: asyncio.Event) -> None:
+    async def serving(gateway: OpenGateway, stop: asyncio.Event) -> None:
         settle()
         await serve_stdio(
-            gateway.dispatcher,
+            gateway.endpoint(profile).dispatcher,
             Session("strict", ANONYMOUS),
             stdin,
             stdout,
@@ -93,7 +106,7 @@ async def serve_on_stdio(config: GatewayConfig, plugins: Plugins) -> int:
 
 
 async def _until_stopped(
-    config: GatewayConfig, plugins: Plugins, serving: Callable[[Gateway, asyncio.Event], Awaitable[None]]
+    config: GatewayConfig, plugins: Plugins, serving: Callable[[OpenGateway, asyncio.Event], Awaitable[None]]
 ) -> int:
     """Opens the gateway and serves it. A signal while engines are still opening, which may take long, ends that too."""
     opened = False
@@ -130,7 +143,7 @@ def settle() -> None:
     gc.set_threshold(20_000, 10, 10)
 
 
-def _say_state(gateway: Gateway) -> None:
+def _say_state(gateway: OpenGateway) -> None:
     for id, member in gateway.fleet.members.items():
         if member.engine is None:
             say(f"rcp-gateway: engine {id} is not open yet: {member.fault}")

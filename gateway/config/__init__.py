@@ -1,6 +1,6 @@
 """``gateway.yaml`` → :class:`GatewayConfig`."""
 
-from gateway.config.load import Check, load, load_text, located
+from gateway.config.load import Check, load, load_text, load_value, located
 from gateway.config.schema import (
     EngineSettings,
     FederationSettings,
@@ -11,6 +11,7 @@ from gateway.config.schema import (
     LimitSettings,
     LogSettings,
     PaginationSettings,
+    ProfileSettings,
     RetrySettings,
     SessionSettings,
     StateSettings,
@@ -30,6 +31,7 @@ __all__ = [
     "LimitSettings",
     "LogSettings",
     "PaginationSettings",
+    "ProfileSettings",
     "RetrySettings",
     "SessionSettings",
     "StateSettings",
@@ -37,6 +39,7 @@ __all__ = [
     "Walker",
     "load",
     "load_text",
+    "load_value",
     "located",
     "nearest",
 ]

@@ -27,6 +27,7 @@ __all__ = [
     "LimitSettings",
     "LogSettings",
     "PaginationSettings",
+    "ProfileSettings",
     "RetrySettings",
     "Sections",
     "SessionSettings",
@@ -60,6 +61,14 @@ Corpus = Annotated[
     ),
 ]
 
+ProfileName = Annotated[
+    str,
+    Meta(
+        pattern=r"\A[A-Za-z0-9][A-Za-z0-9._~-]{0,63}\Z",
+        description="a profile's name is one segment of a path: letters, digits, '.', '_', '~' and '-'",
+    ),
+]
+
 
 _KEY_LENGTH = 32
 """Of a key that signs, in characters."""
@@ -87,6 +96,7 @@ class HttpSection(Section, frozen=True):
     hosts: tuple[str, ...] = ()
     client: Literal["auto", "aiohttp", "httpx"] = "auto"
     header_timeout: Positive = 10.0
+    write_timeout: Positive = 30.0
     drain_timeout: NotNegative = 10.0
 
 
@@ -182,6 +192,21 @@ class FacadeSection(Section, frozen=True):
 
     kind: str
     settings: Any = msgspec.field(default=None, name="with")
+
+
+class ProfileSettings(Section, frozen=True):
+    """A way to ask, under a name of its own at ``<base>/<name>``.
+
+    ``engines`` are those in its scope, all if it names none. ``fusion`` holds what differs from the gateway's own
+    section. ``filter`` is an RCP filter that holds for every request, ``defaults`` are options of ``retrieve``, named
+    as on the wire, for requests that leave them out.
+    """
+
+    name: ProfileName
+    engines: tuple[str, ...] | None = None
+    fusion: FusionSettings | None = None
+    filter: Any = None
+    defaults: Mapping[str, Any] = {}
 
 
 class LogSettings(Section, frozen=True):
@@ -287,6 +312,7 @@ class Sections(Section, frozen=True):
     name: Name = ""
     engines: tuple[EngineSettings, ...] = ()
     facades: tuple[FacadeSection, ...] = ()
+    profiles: tuple[ProfileSettings, ...] = ()
     writes: str | None = None
     embed: str | None = None
     transform: str | None = None

@@ -16,12 +16,12 @@ from gateway.caller import Caller
 from gateway.errors import BackendUnavailable, ConfigError, ConfigErrors, PluginError, RcpError
 from gateway.federation.aliases import NO_ALIASES, Aliases, aliased
 from gateway.federation.breaker import Breaker, Limiter
-from gateway.federation.capability import Offer, Snapshot, View, field_conflicts, fields_of, merge
+from gateway.federation.capability import Offer, Snapshot, View, field_conflicts, fields_of, merge, vendor_members
 from gateway.filters import Undeclared
 from gateway.model import Capabilities
 from gateway.spi.engine import Engine, EngineConfig, EngineContext, EngineKind, VectorNeed
 
-__all__ = ["EngineSpec", "Fleet", "Member", "MemberSettings", "check_overridden"]
+__all__ = ["EngineSpec", "Fleet", "Member", "MemberSettings", "check_overridden", "identity_of"]
 
 logger = logging.getLogger("gateway.fleet")
 
@@ -32,8 +32,12 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "retrieve": ("retrieve",),
     "embed": ("embed",),
     "sparse_embed": ("embed_sparse",),
+    "multi_vector": ("embed_multi",),
     "rerank": ("rerank",),
     "transform": ("transform",),
+    "graph": ("graph",),
+    "feedback": ("feedback",),
+    "memory": ("memory_build", "memory_recall"),
 }
 
 
@@ -134,6 +138,10 @@ def check_overridden(engine: Engine, capabilities: Capabilities) -> None:
     ]
     if capabilities.index is not None and capabilities.index.writable:
         needed += ["index_add", "index_delete"]
+        if capabilities.index.chunking or capabilities.index.contextual:
+            needed.append("index_cut")
+    if vendor_members(capabilities):
+        needed.append("vendor")
     missing = [name for name in needed if getattr(type(engine), name) is getattr(Engine, name)]
     if missing:
         raise PluginError(f"{type(engine).__name__} declares capabilities but does not override {', '.join(missing)}")
@@ -150,6 +158,12 @@ def vector_needs(engine: Engine, capabilities: Capabilities) -> tuple[list[Vecto
 
 def _once(needs: Sequence[VectorNeed | None]) -> list[VectorNeed]:
     return list(dict.fromkeys(need for need in needs if need is not None))
+
+
+def identity_of(embedder: Member) -> str:
+    """Whose vectors an embedder makes; ``""`` if it does not say, or has not been seen yet."""
+    offered = embedder.capabilities.embed if embedder.observed else None
+    return (offered.identity if offered is not None else None) or ""
 
 
 class Fleet:
@@ -256,6 +270,12 @@ class Fleet:
                 yield f"takes its vectors from {need.embedder!r}, which does not embed"
             elif offered is not None and need.dimension and offered.dimension not in (None, need.dimension):
                 yield f"needs vectors of {need.dimension} numbers; engine {need.embedder} gives {offered.dimension}"
+            elif need.identity and identity_of(embedder) not in ("", need.identity):
+                yield (
+                    f"holds vectors made by {need.identity!r}, and engine {need.embedder} makes those of "
+                    f"{identity_of(embedder)!r}, which cannot be compared with them: give it the embedder it was "
+                    "filled with, or fill it anew"
+                )
 
     def _warn_conflicts(self) -> None:
         views = self._views(None)

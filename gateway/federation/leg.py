@@ -141,6 +141,8 @@ class LegBuilder:
         assert retrieve is not None
         assert request.query is not None
         needed = frozenset[str]() if self.filter is None else fields_of(self.filter)
+        if request.recency is not None and request.recency.field is not None:
+            needed |= {request.recency.field}
         query = EngineQuery(
             text=text_of(request.query),
             content=_blocks(request.query),

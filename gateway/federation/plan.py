@@ -12,6 +12,7 @@ from gateway.federation.capability import Snapshot, View
 from gateway.federation.leg import Leg, LegBuilder, offer_of
 from gateway.federation.loss import Loss, Reason
 from gateway.federation.options import covers_hybrid, unsupported, wanted_options
+from gateway.federation.profile import EVERYTHING, Profile, within
 from gateway.federation.select import Selection, by_priority, select
 from gateway.federation.stages import Own, Stages, staged
 from gateway.federation.version import parse as parse_version
@@ -56,6 +57,7 @@ class Defaults:
     quorum: Quorum | None = None
     per_document: int | None = None
     own: Own = field(default_factory=Own)
+    profile: Profile = EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def plan(
         raise invalid_params(f"a query has at most {defaults.max_query} characters", field="query")
     offered = snapshot.capabilities.retrieve
     limit = min(defaults.max_k, (offered.max_k if offered else None) or defaults.max_k)
-    filter = _filter(request.filter, snapshot)
+    filter = within(_filter(request.filter, snapshot), defaults.profile.filter, snapshot)
     losses = _unknown_method(request, defaults)
     wanted, degraded = wanted_options(request, snapshot)
     losses += degraded
@@ -124,7 +126,7 @@ def plan(
     if request.seed is not None and not (offered and offered.deterministic):
         losses.append(Loss(kind="note", message="the seed is not honoured by every engine: results may differ"))
     pinned = _pinned(request, snapshot)
-    selection = select(snapshot, meta, default=defaults.select)
+    selection = select(snapshot, meta, default=defaults.select, listed=defaults.profile.engines)
     weights = _weights(request, snapshot, selection)
     told = _told(request)
     depth = min(max(told, 0 if request.candidate_k else defaults.window) + seen, limit)

@@ -11,7 +11,7 @@ from typing import TypeVar
 from gateway.errors import BackendUnavailable, RcpError, Timeout, UpstreamError
 from gateway.federation.capability import Snapshot, batch_limit
 from gateway.federation.embeddings import Embeddings, Vector
-from gateway.federation.fleet import Member
+from gateway.federation.fleet import Member, identity_of
 from gateway.federation.leg import Ask, Leg
 from gateway.federation.loss import Failure
 from gateway.federation.runner import Deadline, EngineCall, run
@@ -80,6 +80,7 @@ class QueryVectors:
             if ask.need.dimension and len(dense) != ask.need.dimension:
                 told = f"it needs vectors of {ask.need.dimension} numbers; {self._name(ask.need)} gives {len(dense)}"
                 raise UpstreamError(told)
+            self._check_identity(ask.need)
         if ask.sparse is not None:
             sparse = self._usable(ask.sparse, await asyncio.shield(self._sparse[ask.sparse.embedder]))[place]
         return Vectors(dense, sparse)
@@ -135,6 +136,15 @@ class QueryVectors:
     def _name(self, need: VectorNeed) -> str:
         """An embedder that the caller may not see is not named."""
         return f"its embedder {need.embedder}" if self._snapshot.view(need.embedder) is not None else "its embedder"
+
+    def _check_identity(self, need: VectorNeed) -> None:
+        """Found at the start, unless the embedder was first seen later. Raises ``UpstreamError``."""
+        member = self._snapshot.embedder(need.embedder)
+        made = "" if member is None else identity_of(member)
+        if need.identity and made not in ("", need.identity):
+            told = f"it holds vectors made by {need.identity!r}; {self._name(need)} makes those of {made!r}"
+            seen = self._snapshot.view(need.embedder) is not None
+            raise UpstreamError(told if seen else "it holds vectors made by another embedder than its own")
 
     def _usable(self, need: VectorNeed, found: T | Failure) -> T:
         """The vector, or the embedder's failure as this leg's own; not quoted if the caller may not see it."""

@@ -79,13 +79,13 @@ async def refine(
     if wanted.rerank is not None:
         outcome = await reranked(found, wanted.rerank, query, score)
         found, count = outcome.candidates, outcome.count
+        if outcome.note is not None:
+            notes.append(outcome.note)
         if count:
             scale, logit = "rerank", wanted.rerank.logit
-        if outcome.failure is not None:
-            notes.append(outcome.failure)
-            if min_score is not None:
-                notes.append(f"minScore {min_score:g} was meant for reranked scores and is not applied")
-                min_score = None
+        elif found and min_score is not None:
+            notes.append(f"minScore {min_score:g} was meant for reranked scores and is not applied")
+            min_score = None
     if wanted.recency is not None:
         found, scale = aged(found, wanted.recency, now, logit=logit, keep=keep), "recency"
     found, cuts = cut(found, min_score, scale)

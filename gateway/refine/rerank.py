@@ -27,11 +27,11 @@ class Rerank(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reranked(msgspec.Struct, frozen=True):
-    """``count`` is how many were scored. ``failure`` says why the order is still the one that was handed in."""
+    """``count`` is how many were scored; if none, the order is still the one that was handed in."""
 
     candidates: list[Candidate]
     count: int = 0
-    failure: str | None = None
+    note: str | None = None
 
 
 async def reranked(found: Sequence[Candidate], wanted: Rerank, query: str, score: Score | None) -> Reranked:
@@ -40,7 +40,8 @@ async def reranked(found: Sequence[Candidate], wanted: Rerank, query: str, score
     Documents without a text are not shown to the reranker. A reranker that raises ``RcpError``, scores nothing, or
     gives more scores than it was given passages, so that nobody knows which is whose, changes nothing.
     """
-    texts = [(place, passage) for place, one in enumerate(found[: wanted.top_n]) if (passage := text(one)).strip()]
+    window = found[: wanted.top_n]
+    texts = [(place, passage) for place, one in enumerate(window) if (passage := text(one)).strip()]
     if not found:
         return Reranked([])
     if not texts:
@@ -60,11 +61,12 @@ async def reranked(found: Sequence[Candidate], wanted: Rerank, query: str, score
     order = sorted(numbers, key=lambda place: (-numbers[place], place))
     head = [found[place].scored(numbers[place], "rerank", numbers[place]) for place in order]
     tail = [msgspec.structs.replace(one, score=None) for place, one in enumerate(found) if place not in numbers]
-    return Reranked([*head, *tail], len(head))
+    short = f"{len(head)} of {len(window)} hits were reranked: the others have no text or were given no score"
+    return Reranked([*head, *tail], len(head), short if len(head) < len(window) else None)
 
 
 def _failed(found: Sequence[Candidate], why: str) -> Reranked:
-    return Reranked(list(found), failure=f"not reranked, the order is that of fusion: {why}")
+    return Reranked(list(found), note=f"not reranked, the order is that of fusion: {why}")
 
 
 def _number(value: Any) -> float | None:

@@ -16,7 +16,7 @@ from gateway.federation.cursor import Binding, Window
 from gateway.model import RetrieveRequest, RetrieveResult, Usage
 from gateway.refine.candidate import Candidate, text
 from gateway.refine.pack import Fit, fit, pack, passed_over
-from gateway.refine.tokens import Tokens
+from gateway.refine.tokens import Tokens, sizes
 from gateway.refine.trajectory import Seen
 from gateway.service.keeping import Keeping
 from gateway.spi.call import ClientCall
@@ -46,32 +46,33 @@ class Answer:
 
 
 class Pages:
-    """``tokens`` measures texts for a client's ``tokenBudget``."""
+    """``tokens`` measures texts for a budget; ``bound`` is what cursors hold under beside their requests."""
 
-    def __init__(self, keeping: Keeping, tokens: Tokens, *, max_k: int) -> None:
+    def __init__(self, keeping: Keeping, tokens: Tokens, *, max_k: int, bound: str = "") -> None:
         self._cursors = keeping.cursors
         self._trajectories = keeping.trajectories
         self._tokens = tokens
         self._max_k = max_k
+        self._bound = bound
 
     async def seen(self, request: RetrieveRequest, call: ClientCall) -> Seen:
         """What the client's session has been given before, by other requests."""
         if request.session_id is None or call.snapshot.capabilities.session is None:
             return Seen()
         return await self._trajectories.seen(
-            call.caller.id, request.session_id, Binding.of(request, call.caller).request
+            call.caller.id, request.session_id, Binding.of(request, call.caller, forced=self._bound).request
         )
 
     async def first(self, request: RetrieveRequest, call: ClientCall, answer: Answer, started: float) -> RetrieveResult:
         """The first page, and a cursor if there is more."""
         found, budget = answer.candidates, answer.budget
-        sizes = () if budget is None else tuple(self._tokens.count(text(one)) for one in found)
-        fits = fit(sizes or [0] * len(found), answer.k, budget)
-        binding = Binding.of(request, call.caller)
+        counted = () if budget is None else await sizes(self._tokens, [text(one) for one in found])
+        fits = fit(counted or [0] * len(found), answer.k, budget)
+        binding = Binding.of(request, call.caller, forced=self._bound)
         said = Window(
             hits=(),
             ids=tuple(one.fused.id for one in found),
-            sizes=sizes,
+            sizes=counted,
             candidates=answer.scanned,
             reranked=answer.reranked,
             notes=answer.notes,
@@ -100,7 +101,7 @@ class Pages:
         """
         if request.cursor is None or call.snapshot.capabilities.pagination is None:
             raise CallerError("the cursor is not known here", code=Code.NOT_FOUND, data={"field": "cursor"})
-        binding = Binding.of(request, call.caller)
+        binding = Binding.of(request, call.caller, forced=self._bound)
         frozen = await self._cursors.resume(request.cursor, binding)
         window, offset = frozen.window, frozen.offset
         left = len(window.hits) - offset

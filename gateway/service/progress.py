@@ -11,7 +11,7 @@ from gateway.federation.transform import Forms
 from gateway.fusion import Fused
 from gateway.refine.candidate import Candidate, candidates
 from gateway.refine.cut import cut
-from gateway.service.refining import refinements, sealer
+from gateway.service.refining import sealer
 from gateway.spi.call import ClientCall
 
 __all__ = ["Teller"]
@@ -33,8 +33,8 @@ class Teller:
         self._fused = fused
         self._replies: list[Reply] = []
         # Hits that a later stage will score are not held against a threshold on its scale.
-        later = refinements(planned)
-        self._min_score = planned.min_score if later.rerank is None and later.recency is None else None
+        stages = planned.stages
+        self._min_score = planned.min_score if stages.rerank is None and stages.recency is None else None
 
     def transformed(self, forms: Forms) -> None:
         if forms.told is not None:
@@ -48,8 +48,8 @@ class Teller:
             self._call.progress(fraction, "recall", f"{outcome.engine}: failed")
             return
         self._replies.append(outcome)
-        kept, _ = cut(candidates(self._fused(self._replies)), self._min_score, self._planned.scored_by)
-        self._tell(fraction, "recall", f"{outcome.leg.id}: {len(outcome.hits)} hits", kept)
+        found = candidates(self._fused(self._replies))
+        self._tell(fraction, "recall", f"{outcome.leg.id}: {len(outcome.hits)} hits", found)
 
     def stage(self, name: str, found: Sequence[Candidate]) -> None:
         """A stage after recall is done, with the first hits as they stand now."""
@@ -57,4 +57,6 @@ class Teller:
             self._tell(_FRACTIONS[name], name, f"{len(found)} documents", found)
 
     def _tell(self, fraction: float, stage: str, message: str, found: Sequence[Candidate]) -> None:
+        if stage in ("recall", "fuse"):
+            found, _ = cut(found, self._min_score, self._planned.scored_by)
         self._call.progress(fraction, stage, message, sealer(self._planned)(found[: self._planned.k]))

@@ -10,7 +10,9 @@ from gateway.federation.capability import Snapshot
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.explain import explained
 from gateway.federation.loss import Failure, Loss, notes_of
+from gateway.federation.origins import Origins
 from gateway.federation.plan import Defaults, RetrievePlan, plan
+from gateway.federation.profile import EVERYTHING, Profile
 from gateway.federation.reading import Reply
 from gateway.federation.recall import Outcome, recall
 from gateway.federation.route import route_of, visited
@@ -20,6 +22,7 @@ from gateway.federation.verdict import admit, judge
 from gateway.federation.version import composite
 from gateway.fusion import Fused, Ranking, fuse, read_identity, rescored
 from gateway.model import RetrieveRequest, RetrieveResult
+from gateway.refine.candidate import candidates
 from gateway.refine.line import Refined, refine
 from gateway.refine.tokens import Tokens
 from gateway.service.keeping import Keeping
@@ -28,6 +31,7 @@ from gateway.service.pages import Answer, Pages
 from gateway.service.progress import Teller
 from gateway.service.refining import comparable, recall_deadline, refinements, scorer, sealer
 from gateway.spi.call import ClientCall, Route
+from gateway.state import digest
 
 __all__ = ["Retrieval"]
 
@@ -35,11 +39,14 @@ __all__ = ["Retrieval"]
 class Retrieval:
     """Holds no request; everything a call needs comes with it."""
 
-    def __init__(self, defaults: Defaults, embeddings: Embeddings, keeping: Keeping, tokens: Tokens) -> None:
+    def __init__(
+        self, defaults: Defaults, embeddings: Embeddings, keeping: Keeping, tokens: Tokens, origins: Origins
+    ) -> None:
         self._defaults = defaults
+        self._origins = origins
         self._embeddings = embeddings
         self._identity = read_identity(defaults.document_identity)
-        self._pages = Pages(keeping, tokens, max_k=defaults.max_k)
+        self._pages = Pages(keeping, tokens, max_k=defaults.max_k, bound=_bound(defaults.profile))
 
     async def retrieve(self, request: RetrieveRequest, call: ClientCall) -> RetrieveResult:
         started = time.perf_counter()
@@ -58,6 +65,7 @@ class Retrieval:
         outcomes = await self._recall(planned, forms, call, deadline, route, teller)
         losses = [*planned.losses, *forms.losses, *judge(call.snapshot, planned, outcomes)]
         fused, notes = self._fuse(planned, [one for one in outcomes if isinstance(one, Reply)])
+        teller.stage("fuse", candidates(fused))
         refined = await refine(
             fused,
             refinements(planned),
@@ -70,6 +78,8 @@ class Retrieval:
             vectors_comparable=comparable(planned),
         )
         losses += [Loss(kind="note", message=note) for note in (*notes, *seen.notes, *refined.notes)]
+        if call.snapshot.capabilities.feedback is not None:
+            self._origins.remember(call.caller.id, [one.fused for one in refined.candidates])
         return await self._pages.first(request, call, _answer(planned, forms, outcomes, refined, losses), started)
 
     def explain(self, request: RetrieveRequest, snapshot: Snapshot) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
@@ -114,6 +124,11 @@ class Retrieval:
         if planned.mix is not None:
             fused = rescored(planned.query, fused, mix=planned.mix)
         return fused, [note.text for note in notes]
+
+
+def _bound(profile: Profile) -> str:
+    """What of the profile a cursor holds under, beside the options that it fills into the request."""
+    return "" if profile is EVERYTHING else digest(profile.name, profile.filter)
 
 
 def _ranking(order: int, reply: Reply) -> Ranking:

@@ -33,6 +33,23 @@ from gateway.model import (
 from gateway.secret import Secret
 from gateway.spi.call import Call
 from gateway.spi.http import HttpClient, HttpSettings
+from gateway.spi.methods import (
+    Cutting,
+    EmbedQuery,
+    EmbedReply,
+    FeedbackQuery,
+    GraphQuery,
+    GraphReply,
+    Matrix,
+    MemoryBuilt,
+    MemoryRecall,
+    MemoryReply,
+    MemoryWrite,
+    RerankQuery,
+    SparseVector,
+    TransformQuery,
+    TransformReply,
+)
 from gateway.spi.probe import Probe
 
 __all__ = [
@@ -66,22 +83,19 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
 
-class SparseVector(msgspec.Struct, frozen=True):
-    """Weights by index, as RCP's ``embed/sparse`` returns them."""
-
-    indices: tuple[int, ...]
-    values: tuple[float, ...]
-
-
 class VectorNeed(msgspec.Struct, frozen=True):
     """This engine needs a query vector for the call, from the engine that ``embedder`` names.
 
     ``dimension`` is checked against the embedder's when the gateway starts, 0 if the engine does not know. Embedders
     give dense vectors only: a ``sparse`` need is refused at the start.
+
+    ``identity`` is that of the embedder that made the stored vectors, ``""`` if the engine does not know. It must be
+    the embedder's own: vectors of two embedders cannot be compared.
     """
 
     embedder: str
     dimension: int = 0
+    identity: str = ""
 
 
 class EngineQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +104,7 @@ class EngineQuery(msgspec.Struct, frozen=True, kw_only=True):
     ``text`` is the query's text, ``content`` its blocks as given. ``k`` is how many hits are wanted, within the
     engine's ``maxK``. ``filter`` is what the engine's own :meth:`Engine.push_down` returned as native, ``None`` if
     nothing was pushed. ``fields`` are the metadata fields the gateway still has to see on every hit. The options after
-    ``mode`` are set only where the engine advertises them.
+    ``mode`` are set only where the engine advertises them; ``rewrite`` is the way in which it is to rewrite the query.
     """
 
     text: str
@@ -107,6 +121,7 @@ class EngineQuery(msgspec.Struct, frozen=True, kw_only=True):
     candidate_k: int | None = None
     fusion: FusionOptions | None = None
     rerank: RerankOptions | bool | None = None
+    rewrite: str | None = None
     mmr: MmrOptions | None = None
     recency: RecencyOptions | None = None
     unit: str | None = None
@@ -118,55 +133,15 @@ class EngineQuery(msgspec.Struct, frozen=True, kw_only=True):
 class EngineReply(msgspec.Struct, frozen=True, kw_only=True):
     """Hits, best first, at most ``k`` of them; more are cut off.
 
-    ``exhausted`` says that asking for more would bring no further hit. ``notes`` are sentences for the caller: they may
+    ``exhausted`` says that asking for more would bring no further hit. ``rewritten_query`` is what the engine searched
+    for, if that is another query than the one it was given. ``notes`` are sentences for the caller: they may
     name no secret, address or query text.
     """
 
     hits: Sequence[Hit]
     exhausted: bool = False
     index_version: str | None = None
-    notes: tuple[str, ...] = ()
-
-
-class EmbedQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Texts to embed; ``kind`` says which side of a search they stand on."""
-
-    inputs: tuple[str, ...]
-    kind: Literal["query", "document"] = "query"
-
-
-class EmbedReply(msgspec.Struct, frozen=True, kw_only=True):
-    """One vector per input, in order, all of one dimension."""
-
-    vectors: tuple[tuple[float, ...], ...]
-
-
-class RerankQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Passages to score against a query."""
-
-    query: str
-    passages: tuple[str, ...]
-    method: str | None = None
-    model: str | None = None
-    top_n: int | None = None
-
-
-class TransformQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query to make other queries of (RCP section 7.8). ``n`` is how many are wanted where a method gives several."""
-
-    text: str
-    method: str
-    n: int = 3
-
-
-class TransformReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The queries to search with, at least one, and under ``hyde`` the passage to embed in the query's place.
-
-    What cannot be transformed comes back as it was, with a note; see :attr:`EngineReply.notes`.
-    """
-
-    queries: tuple[str, ...]
-    hypothetical: str | None = None
+    rewritten_query: str | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -221,6 +196,10 @@ class Engine(ABC):
         """A sparse vector per input, in order; one of a text without any known term is empty."""
         raise self._missing("sparseEmbed")
 
+    async def embed_multi(self, query: EmbedQuery, call: Call) -> Sequence[Matrix]:
+        """A matrix per input, in order; all rows of all of them are of one dimension."""
+        raise self._missing("multiVector")
+
     async def rerank(self, query: RerankQuery, call: Call) -> Sequence[float | None]:
         """A score per passage, aligned with the input, higher is better; ``None`` where the back end gave none."""
         raise self._missing("rerank")
@@ -228,9 +207,44 @@ class Engine(ABC):
     async def transform(self, query: TransformQuery, call: Call) -> TransformReply:
         raise self._missing("transform")
 
+    async def graph(self, query: GraphQuery, call: Call) -> GraphReply:
+        """Only operations that ``graph.ops`` names are asked for."""
+        raise self._missing("graph")
+
+    async def feedback(self, query: FeedbackQuery, call: Call) -> int:
+        """How many of the signals were taken. Asked once: a signal must not count twice."""
+        raise self._missing("feedback")
+
+    async def memory_build(self, query: MemoryWrite, call: Call) -> MemoryBuilt:
+        """Asked once, like a write."""
+        raise self._missing("memory")
+
+    async def memory_recall(self, query: MemoryRecall, call: Call) -> MemoryReply:
+        raise self._missing("memory")
+
+    async def vendor(self, method: str, params: Mapping[str, Any], call: Call) -> Mapping[str, Any]:
+        """A method below an ``x-…`` capability of this engine. ``params`` are the client's own JSON, checked by nobody.
+
+        Asked once. Raise ``CallerError`` with :data:`~gateway.errors.Code.METHOD_NOT_FOUND` for a name unknown here.
+        """
+        raise self._missing(method)
+
+    async def embedded_by(self, identity: str, call: Call) -> None:  # noqa: B027  # most stores cannot remember it
+        """Told before :meth:`index_add`: an embedder of this identity made the vectors of the documents to come.
+
+        A store that can remember it does so beside the data, and says it in :class:`VectorNeed` from then on.
+        """
+
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
         """Adds or replaces documents by id; the ids returned are positional."""
         raise self._missing("index")
+
+    async def index_cut(self, documents: Sequence[Document], cutting: Cutting, call: Call) -> IndexAddResult:
+        """Like :meth:`index_add`, for engines that advertise ``index.chunking`` or ``index.contextual``.
+
+        Without it documents come to :meth:`index_add` in pieces that the gateway has cut.
+        """
+        raise self._missing("index.chunking")
 
     async def index_delete(self, ids: Sequence[str], call: Call) -> int:
         """Removes documents; an id that is not there is no error. Returns how many were there."""

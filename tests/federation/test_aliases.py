@@ -183,6 +183,22 @@ async def test_under_check_an_own_name_is_nothing_that_a_filter_could_see() -> N
         assert ids(await gateway.retrieve(filter={"field": "pub_year", "op": "eq", "value": 2021})) == ["y"]
 
 
+async def test_age_is_read_from_each_engines_own_field() -> None:
+    dated = {"a": ("1-old", "date", "2001-01-01"), "b": ("2-new", "created", "2999-01-01")}
+    scripts = {
+        engine: Script(hits((id, 1.0, {field: day})), offering(**{field: "date"}))
+        for engine, (id, field, day) in dated.items()
+    }
+    async with gateway_of(scripts, engines={"b": {"aliases": {"date": "created"}}}) as gateway:
+        plain = await gateway.retrieve()
+        aged = await gateway.retrieve(recency={"field": "date", "halfLifeDays": 10})
+    assert (ids(plain), ids(aged)) == (["1-old", "2-new"], ["2-new", "1-old"])
+    assert [one["score"] for one in aged["hits"]] == [pytest.approx(1.0), pytest.approx(0.0)]
+    assert meta(aged, "2-new")["date"] == "2999-01-01"
+    # An engine that returns only what is needed must know that the date is.
+    assert [script.queries[-1].fields for script in scripts.values()] == [{"date"}, {"created"}]
+
+
 def test_a_pushed_recency_names_the_engines_own_field() -> None:
     aliases = Aliases({"date": "created_at"})
     query = EngineQuery(text="q", k=1, fields=frozenset({"date", "x"}), recency=RecencyOptions(field="date"))

@@ -45,11 +45,9 @@ async def test_without_strict_the_other_engine_is_asked_in_its_own_mode() -> Non
         ("unit", "page", "page"),
         ("fusion", {"method": "magic"}, "magic"),
         ("rerank", {"method": "llm"}, "llm"),
-        ("mmr", {"lambda": 0.5}, "mmr"),
         ("rewrite", "hyde", "hyde"),
+        ("rerank", {"model": "huge"}, "huge"),
         ("encoding", "f16", "f16"),
-        ("tokenBudget", 100, "tokenBudget"),
-        ("recency", {"field": "date", "halfLifeDays": 3}, "recency"),
     ],
 )
 async def test_an_option_nobody_offers_is_refused_and_nothing_is_asked(option: str, value: Any, told: str) -> None:

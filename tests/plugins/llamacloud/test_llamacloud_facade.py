@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 import llama_cloud
+import msgspec
 import pytest
 from anyio import fail_after
 from hypothesis import given, settings
@@ -204,6 +205,56 @@ async def test_weights_are_a_mode_or_weights(weights: Any, mode: Any, given: Any
     assert (query.mode, query.fusion.weights if query.fusion else None) == (mode, given)
 
 
+class Asked:
+    """The gateway's door: keeps what comes through it, and offers a retrieve like this."""
+
+    def __init__(self, **retrieve: Any) -> None:
+        self.offered = retrieve
+        self.retrieves: list[dict[str, Any]] = []
+
+    async def call(self, method: str, params: Any) -> dict[str, Any]:
+        if method == "info":
+            return {"capabilities": {"retrieve": self.offered}}
+        assert method == "retrieve"
+        self.retrieves.append(dict(params))
+        return {"hits": []}
+
+
+async def through(door: Asked, body: dict[str, Any], **index: Any) -> dict[str, Any]:
+    """The parameters of the retrieve that the facade makes of a body."""
+    settings = msgspec.convert({"indexes": {"idx-abc123": index}}, LlamaCloudFacadeSettings)
+    sent = json.dumps({**SEED_REQUEST, **body}).encode()
+    answer = await LlamaCloudFacade(settings).answer(FacadeRequest(method="POST", path=PATH, body=sent), door)
+    assert answer.status == 200
+    return door.retrieves[-1]
+
+
+RERANKS = {"rerankBuiltin": True}
+
+
+@pytest.mark.parametrize(
+    ("body", "index", "offered", "rerank"),
+    [
+        # On by default in this protocol, off where request or configuration say so, and silent where there is none.
+        ({}, {}, RERANKS, {}),
+        ({}, {}, {}, None),
+        ({"rerank": {"enabled": False}}, {}, RERANKS, None),
+        ({}, {"defaults": {"rerank": False}}, RERANKS, None),
+        ({"rerank": {"enabled": True}}, {"defaults": {"rerank": False}}, RERANKS, {}),
+        ({"rerank": {"top_n": 4}, "top_k": 20}, {}, RERANKS, {"topN": 4}),
+    ],
+)
+async def test_reranking_is_asked_for_as_the_protocol_has_it(body: Any, index: Any, offered: Any, rerank: Any) -> None:
+    assert (await through(Asked(**offered), body, **index)).get("rerank") == rerank
+
+
+async def test_candidates_rerankings_and_results_are_one_funnel() -> None:
+    params = await through(Asked(**RERANKS), {"rerank": {"top_n": 4}, "top_k": 20, "num_candidates": 100})
+    assert (params["candidateK"], params["rerank"], params["k"]) == (100, {"topN": 4}, 4)
+    params = await through(Asked(**RERANKS), {"rerank": {"top_n": 40}, "top_k": 20})
+    assert (params["candidateK"], params["rerank"], params["k"]) == (40, {"topN": 40}, 20)
+
+
 async def test_what_no_engine_can_do_is_left_out() -> None:
     query = await asked({"vector_pipeline_weight": 1, "full_text_pipeline_weight": 0, "rerank": {"enabled": True}})
     assert (query.mode, query.rerank) == (None, None)
@@ -316,10 +367,10 @@ async def test_two_gateways_in_a_row_lose_nothing_of_a_chunk() -> None:
         (b"[]", ["body"], "model_attributes_type"),
         ({"query": "q"}, ["body", "index_id"], "missing"),
         ({"index_id": 1, "query": "q"}, ["body", "index_id"], "string_type"),
-        ({**SEED_REQUEST, "top_k": "ten"}, ["body", "top_k"], "int_type"),
+        ({**SEED_REQUEST, "top_k": "ten"}, ["body", "top_k"], "int_parsing"),
         ({**SEED_REQUEST, "top_k": 0}, ["body", "top_k"], "greater_than_equal"),
         ({**SEED_REQUEST, "vector_pipeline_weight": 2}, ["body", "vector_pipeline_weight"], "less_than_equal"),
-        ({**SEED_REQUEST, "rerank": {"enabled": 1}}, ["body", "rerank", "enabled"], "bool_type"),
+        ({**SEED_REQUEST, "rerank": {"enabled": []}}, ["body", "rerank", "enabled"], "bool_type"),
         (
             {**SEED_REQUEST, "custom_filters": {"a": {"operator": "like", "value": 1}}},
             ["body", "custom_filters", "a", "operator"],
