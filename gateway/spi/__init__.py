@@ -31,6 +31,7 @@ from gateway.spi.facade import (
     FacadeResponse,
     FacadeSettings,
     http_status,
+    search_score,
     waiting_headers,
 )
 from gateway.spi.hooks import ENTRY_POINT_GROUP, hookimpl
@@ -113,6 +114,7 @@ __all__ = [
     "raise_for_status",
     "read_body",
     "redacted",
+    "search_score",
     "version_gone",
     "waiting_headers",
 ]
