@@ -49,7 +49,7 @@ async def main(question: str) -> None:
         try:
             await gateway.retrieve(question, filter={"field": "yaer", "op": "eq", "value": 2009})
         except CallerError as error:
-            print(f"refused: {error} ({error.data['field']})")
+            print(f"refused: {error}")
 
 
 if __name__ == "__main__":

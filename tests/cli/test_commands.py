@@ -501,11 +501,11 @@ def test_with_json_an_error_is_json_too(run: Run) -> None:
     assert json.loads(done.out) == {
         "error": {
             "code": -32602,
-            "message": "not a declared filter field",
+            "message": "not a declared filter field; there are lang",
             "data": {"field": "nope", "path": "filter.field"},
         }
     }
-    assert done.err == "rcp-gateway: not a declared filter field: nope (-32602)\n"
+    assert done.err == "rcp-gateway: not a declared filter field; there are lang: nope (-32602)\n"
     absent = run("query", "rank", "--json", "-c", "absent.yaml")
     assert absent.code == 2
     assert "absent.yaml" in json.loads(absent.out)["error"]["message"]

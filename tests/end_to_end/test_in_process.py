@@ -294,8 +294,8 @@ def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
     lines = run(str(ROOT / "examples" / "in_process.py"), "rank", "fusion", cwd=tmp_path)
     ranking = [line.split()[1] for line in lines if line.startswith("0.")]
     assert ranking == ["rrf", "fusion"]
-    assert sorted(line for line in lines if line.startswith("…")) == ["… notes: 1 hits", "… papers: 2 hits"]
-    assert lines[-2:] == ["recent: rrf", "refused: not a declared filter field (yaer)"]
+    assert {"… notes: 1 hits", "… papers: 2 hits"} <= set(lines)
+    assert lines[-2:] == ["recent: rrf", "refused: not a declared filter field (did you mean year?); there are year"]
 
 
 def test_the_program_of_the_documentation_runs(tmp_path: Path) -> None:

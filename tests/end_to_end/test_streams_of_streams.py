@@ -13,7 +13,7 @@ from anyio import fail_after
 from gateway.model import hit
 from gateway.transports.server import Address, serve
 from tests.end_to_end.nodes import Stages, chain, node
-from tests.end_to_end.running import HOSTILE, opened, peer_over_http, upstream
+from tests.end_to_end.running import HOSTILE, SDK, opened, peer_over_http, upstream
 from tests.engines import Script, hits
 from tests.obligations import obligation
 from tests.peers.reports import Reports
@@ -22,17 +22,16 @@ from tests.transports import Wire, events, request
 pytestmark = pytest.mark.anyio
 
 TOKEN = "the-clients-own"
-QUERY = {"query": "q", "k": 10}
-ASKED = request("retrieve", {**QUERY, "_meta": {"progressToken": TOKEN}}, id="mine")
 EVENTS = {"accept": "text/event-stream"}
 ODD = "one\u2028two\u2029three\u0085four\r\nfive\rü漢😀 data: six\n\nseven"
 
 
 @asynccontextmanager
-async def streaming(address: Address) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+async def streaming(address: Address, query: str = "q") -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
     """The frames of one retrieve, as they come."""
+    params = {"query": query, "k": 10, "_meta": {"progressToken": TOKEN}}
     async with Wire.to(address) as wire:
-        await wire.post("/rcp/retrieve", ASKED, **EVENTS)
+        await wire.post("/rcp/retrieve", request("retrieve", params, id="mine"), **EVENTS)
         await wire.head()
         yield _frames(wire)
 
@@ -164,3 +163,22 @@ async def test_text_of_a_strange_server_survives_whatever_its_line_ends(behaviou
             async with serve(front.app()) as address, streaming(address) as frames:
                 seen = [frame async for frame in frames]
     assert [one["text"] for one in seen[-1]["result"]["hits"]] == ["one\u2028two\u2029three\u0085four"]
+
+
+@obligation(104, 199, 200)
+async def test_each_stage_of_an_sdk_server_is_told_before_the_next_begins(reports: Reports) -> None:
+    with fail_after(30):
+        async with (
+            peer_over_http(reports, SDK, "--stream", "--gated") as url,
+            opened(upstream(own={"url": url})) as front,
+            serve(front.app()) as address,
+            streaming(address, "paris") as frames,
+        ):
+            for fraction in (0.5, 0.75):
+                frame = await anext(frames)
+                assert frame["params"]["progress"] == pytest.approx(0.8 * fraction)
+                assert frame["params"]["progressToken"] == TOKEN
+                reports.release()
+            rest = [frame async for frame in frames]
+    assert "unchecked" not in str(rest)
+    assert [hit["id"] for hit in rest[-1]["result"]["hits"]] == ["d1", "d2", "d3"]

@@ -121,7 +121,8 @@ async def test_a_profile_whose_filter_no_engine_can_apply_is_refused_at_the_star
         async with profiled({"name": "fine"}, unknown):
             pytest.fail("it opened")
     assert str(refused.value) == (
-        "line 1: profiles[1]: the filter of this profile cannot be applied (not a declared filter field: clearance)"
+        "line 1: profiles[1]: the filter of this profile cannot be applied "
+        "(not a declared filter field; there are lang, year: clearance)"
     )
 
 
@@ -189,6 +190,29 @@ async def test_writes_are_offered_only_where_the_engine_that_takes_them_is_in_sc
         assert added["result"]["ids"] == ["x"]
         refused = await under(running, "press").call("index/add", {"documents": [{"id": "x", "text": "t"}]})
         assert refused["error"]["code"] == -32003
+
+
+async def test_a_cursor_holds_only_under_the_profile_that_gave_it() -> None:
+    async with profiled({"name": "german", "filter": GERMAN}, {"name": "same", "filter": GERMAN}) as running:
+        for here, elsewhere in ((running, "german"), (under(running, "german"), "same")):
+            cursor = (await here.retrieve(k=1))["nextCursor"]
+            assert len((await here.retrieve(k=1, cursor=cursor))["hits"]) == 1
+            assert (await under(running, elsewhere).refused(k=1, cursor=cursor))["code"] == -32015
+
+
+async def test_a_sessions_trajectory_is_the_callers_whatever_path_it_asks() -> None:
+    async with profiled({"name": "science", "engines": ["papers"]}) as running:
+        assert ids(await under(running, "science").retrieve(sessionId="s")) == ["p1", "p2"]
+        assert set(ids(await running.retrieve("another", sessionId="s"))) == {"n1", "n2", "s1"}
+
+
+async def test_stages_that_a_profile_asks_for_are_made_here() -> None:
+    profile = {"name": "lexical", "engines": ["papers", "news"], "defaults": {"rerank": {"method": "bm25"}}}
+    async with profiled(profile) as running:
+        lexical = under(running, "lexical")
+        assert ids(await lexical.retrieve("n2"))[0] == "n2"
+        assert (await lexical.retrieve("n2"))["usage"]["reranked"] == 4
+        assert (await lexical.retrieve("n2", rerank=False))["usage"]["reranked"] == 0
 
 
 # What a request says stands before what the profile says.

@@ -215,7 +215,7 @@ async def test_a_client_that_reads_slowly_is_not_cut_off_and_has_its_answer_whol
     accept: str, looked: asyncio.Event
 ) -> None:
     """It takes a little between any two looks of the server, and longer in all than it may stand still."""
-    with fail_after(60):
+    with fail_after(20):
         async with served(large(20 * MIB), write_timeout=0.4) as address, deaf(address) as client:
             await client.post(asked("slow", k=20, progressToken=1), accept=accept)
             for _ in range(12):  # a look is an eighth of the time-out
@@ -234,11 +234,10 @@ async def test_requests_without_end_on_one_connection_wait_outside_while_no_answ
     with fail_after(30):
         async with serve(Bench().app(), write_timeout=0.5) as address, deaf(address) as client:
             with pytest.raises(ConnectionError):
-                while True:
+                while sent < 24 * MIB:
                     await client.send(requests)
                     sent += len(requests)
-    # What is in the system's buffers was answered or not; a hundred times as much could be sent within the time.
-    assert sent < 24 * MIB
+    # What was sent is in the system's buffers, or was answered; without bound it would be 24 MiB in any case.
 
 
 class _Entered(Session):

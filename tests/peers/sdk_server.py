@@ -1,6 +1,7 @@
 """A server made with the public ``rcp-protocol`` SDK: over stdio, or over HTTP with ``--http``.
 
-Reports what it receives like ``hostile.py`` does. ``--stream`` adds a streaming handler (SSE).
+Reports what it receives like ``hostile.py`` does. ``--stream`` adds a streaming handler (SSE), which with
+``--gated`` waits for a byte on the report socket after each of its frames.
 
 With ``--writable`` it takes documents, and has a date field and more operators; then ``--two-valued`` counts a document
 without the field among those that a negation selects, ``--milliseconds`` compares dates as numbers and refuses text,
@@ -90,12 +91,17 @@ class Shelf:
         return [document for id, document in self.documents.items() if self.age[id] > self.slow]
 
 
+def gate(link, closed):
+    if closed:
+        link.recv(1)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--http", action="store_true")
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--report")
-    for name in ("--writable", "--two-valued", "--milliseconds", "--bare"):
+    for name in ("--gated", "--writable", "--two-valued", "--milliseconds", "--bare"):
         parser.add_argument(name, action="store_true")
     parser.add_argument("--slow", type=int, default=0)
     arguments = parser.parse_args()
@@ -141,7 +147,9 @@ def main():
 
     def stream(params):
         yield rcp.Progress(0.5, "recall", partial={"hits": [{"id": "unchecked", "score": 1.0}]})
+        gate(link, arguments.gated)
         yield rcp.Progress(0.75, "rank")
+        gate(link, arguments.gated)
         return retrieve(params)
 
     if arguments.stream:
