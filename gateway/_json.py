@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -31,6 +32,7 @@ __all__ = [
     "loads",
     "mend",
     "salvage",
+    "sound",
 ]
 
 Raw = msgspec.Raw
@@ -148,3 +150,30 @@ def finite(value: Any) -> bool:
             return all(finite(item) for item in value.values())
         case _:
             return True
+
+
+def sound(value: Any, depth: int) -> Any:
+    """The value as plain JSON, its strings mended and what JSON does not have as text.
+
+    Raises ``ValueError`` for a number that is none, and for what nests deeper than ``depth``.
+    """
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return mend(str(value))
+        case int():
+            return int(value)
+        case float() if math.isfinite(value):
+            return float(value)
+        case float():
+            raise ValueError("not a finite number")
+        case list() | tuple() | Mapping() if depth == 0:
+            raise ValueError("too deep")
+        case list() | tuple():
+            return [sound(item, depth - 1) for item in value]
+        case Mapping():
+            return {mend(str(key)): sound(item, depth - 1) for key, item in value.items()}
+        case _:
+            # An adapter put something into its metadata that JSON does not have; dates and ids read well as text.
+            return mend(str(value))

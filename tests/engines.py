@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gateway.app import OpenGateway, open_gateway
 from gateway.caller import ANONYMOUS, Caller
@@ -24,6 +24,7 @@ from gateway.plugins import Plugins, load_plugins
 from gateway.protocol.session import Session
 from gateway.spi import (
     Call,
+    Cutting,
     EmbedQuery,
     EmbedReply,
     Engine,
@@ -32,6 +33,14 @@ from gateway.spi import (
     EngineKind,
     EngineQuery,
     EngineReply,
+    FeedbackQuery,
+    GraphQuery,
+    GraphReply,
+    Matrix,
+    MemoryBuilt,
+    MemoryRecall,
+    MemoryReply,
+    MemoryWrite,
     SparseVector,
     TransformQuery,
     TransformReply,
@@ -40,6 +49,7 @@ from gateway.spi import (
 )
 from tests.schema import check_exchange
 
+T = TypeVar("T")
 Retrieve = Callable[[EngineQuery, Call], Awaitable[EngineReply]]
 
 
@@ -67,7 +77,14 @@ class Script:
     embed: Callable[[EmbedQuery, Call], Awaitable[EmbedReply]] | None = None
     rerank: Callable[[Any, Call], Awaitable[Any]] | None = None
     transform: Callable[[TransformQuery, Call], Awaitable[TransformReply]] | None = None
+    multi: Callable[[EmbedQuery, Call], Awaitable[Sequence[Matrix]]] | None = None
+    graph: Callable[[GraphQuery, Call], Awaitable[GraphReply]] | None = None
+    feedback: Callable[[FeedbackQuery, Call], Awaitable[int]] | None = None
+    build: Callable[[MemoryWrite, Call], Awaitable[MemoryBuilt]] | None = None
+    recall: Callable[[MemoryRecall, Call], Awaitable[MemoryReply]] | None = None
+    vendor: Callable[[str, Mapping[str, Any], Call], Awaitable[Any]] | None = None
     add: Callable[[Sequence[Document], Call], Awaitable[IndexAddResult]] | None = None
+    cut: Callable[[Sequence[Document], Cutting, Call], Awaitable[IndexAddResult]] | None = None
     delete: Callable[[Sequence[str], Call], Awaitable[int]] | None = None
     meta_complete: bool = True
     federates: bool = False
@@ -77,6 +94,8 @@ class Script:
     added: list[Document] = field(default_factory=list)
     told: list[tuple[str, str, int]] = field(default_factory=list)
     """What ``embedded_by`` was told, and how many documents were there then."""
+    asked: list[Any] = field(default_factory=list)
+    """What reached the methods that have no list of their own."""
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     started: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -141,6 +160,50 @@ class ScriptedEngine(Engine):
 
     async def embedded_by(self, identity: str, call: Call) -> None:
         self.script.told.append(("embedded_by", identity, len(self.script.added)))
+
+    async def embed_multi(self, query: EmbedQuery, call: Call) -> Sequence[Matrix]:
+        """A row a word: its length and 1."""
+        if self.script.multi is not None:
+            return await self.script.multi(query, call)
+        return [tuple((float(len(word)), 1.0) for word in text.split()) for text in query.inputs]
+
+    async def graph(self, query: GraphQuery, call: Call) -> GraphReply:
+        return await self._scripted(self.script.graph, GraphReply(), query, call)
+
+    async def feedback(self, query: FeedbackQuery, call: Call) -> int:
+        return await self._scripted(self.script.feedback, len(query.signals), query, call)
+
+    async def memory_build(self, query: MemoryWrite, call: Call) -> MemoryBuilt:
+        return await self._scripted(self.script.build, MemoryBuilt(id=query.id or "built"), query, call)
+
+    async def memory_recall(self, query: MemoryRecall, call: Call) -> MemoryReply:
+        return await self._scripted(self.script.recall, MemoryReply(), query, call)
+
+    async def vendor(self, method: str, params: Mapping[str, Any], call: Call) -> Mapping[str, Any]:
+        self.script.asked.append((method, params))
+        self.script.calls.append(call)
+        if self.script.vendor is not None:
+            found: Mapping[str, Any] = await self.script.vendor(method, params, call)
+            return found
+        return {"method": method, **params}
+
+    async def _scripted(self, script: Any, otherwise: T, query: Any, call: Call) -> T:
+        self.script.asked.append(query)
+        self.script.calls.append(call)
+        self.script.started.set()
+        try:
+            found: T = otherwise if script is None else await script(query, call)
+        except asyncio.CancelledError:
+            self.script.cancelled.set()
+            raise
+        return found
+
+    async def index_cut(self, documents: Sequence[Document], cutting: Cutting, call: Call) -> IndexAddResult:
+        self.script.asked.append(cutting)
+        if self.script.cut is not None:
+            return await self.script.cut(documents, cutting, call)
+        self.script.added += documents
+        return IndexAddResult(ids=tuple(str(document.id) for document in documents), chunks=7)
 
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
         if self.script.add is not None:

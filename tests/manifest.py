@@ -4,8 +4,6 @@ from __future__ import annotations
 
 __all__ = ["LATER"]
 
-_NOT_OFFERED = "the method is not offered: it is refused with -32003 (item 59)"
-
 _ACCESS = "waits for access control: only a stand-in authenticator is tested (tests/interaction/test_http.py)"
 
 LATER: dict[int, str] = {
@@ -14,7 +12,4 @@ LATER: dict[int, str] = {
     112: _ACCESS,
     113: _ACCESS,
     114: "waits for access control: no caller is limited to some of the documents yet",
-    179: _NOT_OFFERED,
-    184: _NOT_OFFERED,
-    185: _NOT_OFFERED,
 }

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from gateway.federation import offers
+from gateway.federation.offers import GRAPH_OPS, RERANK_METHODS, SCOPES, TRANSFORMS, bound, union, vendor_members
 from gateway.filters import FieldType, Op
 from gateway.model import (
     PROVENANCE,
@@ -17,12 +19,9 @@ from gateway.model import (
     EmbedCapability,
     Empty,
     FilterCapability,
-    IndexCapability,
     LogCapability,
-    RerankCapability,
     RetrieveCapability,
     SessionCapability,
-    TransformCapability,
     capabilities_to_wire,
 )
 
@@ -41,12 +40,12 @@ __all__ = [
     "max_k",
     "merge",
     "published",
+    "vendor_members",
 ]
 
 _OWN_FUSION = ("rrf", "weighted", "convex")
 _OWN_FIELDS = frozenset({*PROVENANCE, UPSTREAM})
 _OPERATORS = tuple(op.value for op in Op)
-_TRANSFORMS = ("rewrite", "hyde", "multi-query", "decompose", "step-back")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,8 @@ def published(capabilities: Capabilities) -> Capabilities:
         section = getattr(capabilities, name)
         if section is not None:
             fitting[name] = replace(section, **{key: fit(getattr(section, key)) for key, fit in rules.items()})
-    return replace(capabilities, **fitting)
+    ours = {name: value for name, value in capabilities.vendor.items() if name == "x-gateway"}
+    return replace(capabilities, **fitting, vendor={**vendor_members(capabilities), **ours})
 
 
 def _among(*known: str) -> Callable[[Any], Any]:
@@ -147,44 +147,40 @@ def _among(*known: str) -> Callable[[Any], Any]:
 
 def max_k(capabilities: Capabilities) -> int | None:
     """How many hits the engine gives at once. A bound below 1 says nothing that could be meant, like none at all."""
-    return _bound(capabilities.retrieve.max_k if capabilities.retrieve is not None else None)
+    return bound(capabilities.retrieve.max_k if capabilities.retrieve is not None else None)
 
 
 def batch_limit(capabilities: Capabilities) -> int | None:
     """How many texts the engine embeds at once, if it says so."""
-    return _bound(capabilities.embed.batch_limit if capabilities.embed is not None else None)
+    return bound(capabilities.embed.batch_limit if capabilities.embed is not None else None)
 
 
 def max_candidates(capabilities: Capabilities) -> int | None:
     """How many passages the engine reranks at once, if it says so."""
-    return _bound(capabilities.rerank.max_candidates if capabilities.rerank is not None else None)
-
-
-def _bound(value: int | None) -> int | None:
-    return value if value is not None and value > 0 else None
+    return bound(capabilities.rerank.max_candidates if capabilities.rerank is not None else None)
 
 
 _MODES = _among("dense", "sparse", "hybrid")
 _MODALITIES = _among("text", "image", "audio", "code", "multimodal")
 _UNITS = _among("chunk", "passage", "document", "node", "triplet", "path", "subgraph", "community", "tree-node", "page")
-_RERANK_METHODS = ("cross-encoder", "colbert", "llm")
 _PUBLIC: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
     "retrieve": {
-        "max_k": _bound,
+        "max_k": bound,
         "modes": _MODES,
         "default_mode": _MODES,
         "modalities": _MODALITIES,
         "units": _UNITS,
-        "levels": _bound,
+        "levels": bound,
         "fusion": _among(*_OWN_FUSION),
         "score_scale": _among("cosine", "dot", "bm25", "probability", "unbounded"),
     },
-    "embed": {"dimension": _bound, "batch_limit": _bound, "modalities": _MODALITIES},
-    "sparse_embed": {"vocabulary": _bound},
-    "multi_vector": {"dimension": _bound, "similarity": _among("dot", "cosine"), "modalities": _MODALITIES},
-    "rerank": {"methods": _among(*_RERANK_METHODS), "max_candidates": _bound},
-    "transform": {"methods": _among("rewrite", "hyde", "multi-query", "decompose", "step-back")},
-    "memory": {"scopes": _among("global", "session")},
+    "embed": {"dimension": bound, "batch_limit": bound, "modalities": _MODALITIES},
+    "sparse_embed": {"vocabulary": bound},
+    "multi_vector": {"dimension": bound, "similarity": _among("dot", "cosine"), "modalities": _MODALITIES},
+    "rerank": {"methods": _among(*RERANK_METHODS), "max_candidates": bound},
+    "transform": {"methods": _among(*TRANSFORMS)},
+    "graph": {"ops": _among(*GRAPH_OPS)},
+    "memory": {"scopes": _among(*SCOPES)},
 }
 """What the schema restricts, by capability and member."""
 
@@ -209,17 +205,21 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
     by_id = {view.id: view for view in views}
     writer = by_id.get(offer.writes or "")
     embedder = by_id.get(offer.embed or "") if offer.embed else _first(views, "embed")
-    reranker = _first(views, "rerank")
     sparse = _first(views, "sparse_embed")
+    multi = _first(views, "multi_vector")
     # Who may see no engine has nothing to rerank, and is told of nothing.
     own = offer.rerank if views else {}
     capabilities = Capabilities(
         retrieve=_retrieve(retrieving, offer) if retrieving else None,
         embed=_embed(embedder),
         sparse_embed=sparse.capabilities.sparse_embed if sparse is not None else None,
-        rerank=_rerank(reranker, own),
-        transform=_transform(views, offer),
-        index=_index(writer),
+        multi_vector=multi.capabilities.multi_vector if multi is not None else None,
+        rerank=offers.rerank(views, own),
+        transform=offers.transform(views, offer.transform),
+        graph=offers.graph(views),
+        feedback=offers.feedback(views),
+        memory=offers.memory(views),
+        index=offers.index(writer),
         session=SessionCapability(dedup=True, ttl_seconds=offer.session_ttl)
         if retrieving and offer.session_ttl is not None
         else None,
@@ -231,18 +231,13 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
         streaming=Empty(),
         log=LogCapability(levels=("debug", "info", "notice", "warning", "error")),
         catalog=CatalogCapability(engines=len(views)),
-        vendor={"x-gateway": _vendor(retrieving, offer, _own_rerank(reranker, own))},
+        vendor={**offers.vendors(views), "x-gateway": _vendor(retrieving, offer, offers.own_rerank(views, own))},
     )
     return published(capabilities), fields
 
 
 def _first(views: Sequence[View], capability: str) -> View | None:
     return next((view for view in views if getattr(view.capabilities, capability) is not None), None)
-
-
-def _union(values: Iterable[Sequence[str] | None]) -> tuple[str, ...] | None:
-    found = dict.fromkeys(item for value in values for item in value or ())
-    return tuple(found) or None
 
 
 def _offered(view: View) -> RetrieveCapability:
@@ -255,16 +250,16 @@ def _retrieve(views: Sequence[View], offer: Offer) -> RetrieveCapability:
     bounds = [bound for view in views if (bound := max_k(view.capabilities)) is not None]
     # A list fused from several engines can be longer than any one of them gives; more than all together it cannot.
     most = offer.max_k if len(bounds) < len(views) else min(offer.max_k, sum(bounds))
-    modes = _union(one.modes for one in each) or ()
+    modes = union(one.modes for one in each) or ()
     if "hybrid" not in modes and {"dense", "sparse"} <= set(modes):
         # Engines that have one half each serve it together.
         modes = (*modes, "hybrid")
     return RetrieveCapability(
         max_k=most,
         modes=modes or None,
-        modalities=_union([("text",), *(one.modalities for one in each)]),
+        modalities=union([("text",), *(one.modalities for one in each)]),
         fusion=_OWN_FUSION,
-        units=_union(one.units for one in each),
+        units=union(one.units for one in each),
         levels=max((one.levels for one in each if one.levels is not None), default=None),
         # Who reads this takes it for a property of every hit.
         confidence=True if all(one.confidence for one in each) else None,
@@ -290,38 +285,6 @@ def _embed(view: View | None) -> EmbedCapability | None:
         modalities=("text",),
         encodings=("json", "f32-base64"),
     )
-
-
-def _rerank(view: View | None, own: Mapping[str, Any]) -> RerankCapability | None:
-    """That of the engine; without one, the gateway's own way under a method that the schema has no name for."""
-    given = view.capabilities.rerank if view is not None else None
-    if view is None or given is None:
-        return RerankCapability(max_candidates=own.get("maxCandidates")) if own else None
-    methods = tuple(method for method in given.methods or () if method in _RERANK_METHODS)
-    return RerankCapability(
-        methods=methods or None, max_candidates=max_candidates(view.capabilities), models=given.models
-    )
-
-
-def _own_rerank(view: View | None, own: Mapping[str, Any]) -> dict[str, Any]:
-    """What goes under ``x-gateway``: the gateway's own method, and those of the engine that the schema cannot name."""
-    given = view.capabilities.rerank if view is not None else None
-    further = [method for method in (given.methods if given else None) or () if method not in _RERANK_METHODS]
-    return {**own, "methods": [*own.get("methods", ()), *further]} if own or further else {}
-
-
-def _transform(views: Sequence[View], offer: Offer) -> TransformCapability | None:
-    """Each method goes to one engine, but different ones may go to different engines."""
-    asked = [view for view in views if offer.transform is None or view.id == offer.transform]
-    offered = _union(one.methods for view in asked if (one := view.capabilities.transform) is not None) or ()
-    methods = tuple(method for method in _TRANSFORMS if method in offered)
-    return TransformCapability(methods=methods) if methods else None
-
-
-def _index(view: View | None) -> IndexCapability | None:
-    given = view.capabilities.index if view is not None else None
-    # Chunking is not handed on to engines, so it is not offered: documents are stored as they come.
-    return IndexCapability(writable=True) if given is not None and given.writable else None
 
 
 def _vendor(views: Sequence[View], offer: Offer, rerank: Mapping[str, Any]) -> dict[str, Any]:

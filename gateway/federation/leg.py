@@ -153,6 +153,7 @@ class LegBuilder:
             modality=given.get("modality"),
             unit=given.get("unit"),
             level=given.get("level"),
+            candidate_k=None if request.candidate_k is None else max(request.candidate_k, self.depth),
             seed=request.seed if retrieve.deterministic else None,
             index_version=None if self.pinned is None else self.pinned.get(view.id),
         )

@@ -10,8 +10,10 @@ from typing import Any, Final, TypeVar
 
 from gateway.errors import BackendUnavailable, CallerError, RcpError, Unsupported
 from gateway.federation.capability import Snapshot, fields_of
+from gateway.federation.ids import emitted_id
 from gateway.federation.runner import Deadline
-from gateway.federation.single import Single, embed, index_add, index_delete
+from gateway.federation.single import Single, embed
+from gateway.federation.writes import index_add, index_delete
 from gateway.filters import FieldType, Filter, Op, compiled, parse
 from gateway.model import Capabilities, Document, Hit, meta_of
 from gateway.spi.engine import Engine, EngineQuery
@@ -139,7 +141,8 @@ class _Scratch:
         pause = 0.25
         while True:
             try:
-                await index_delete(single, list(dict.fromkeys(self._written)), self._snapshot)
+                ids = [emitted_id(single.member, id) for id in dict.fromkeys(self._written)]
+                await index_delete(single, ids, self._snapshot)
                 return None
             except RcpError as error:
                 if deadline.remaining() <= pause or not error.retryable:

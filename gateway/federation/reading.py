@@ -78,6 +78,7 @@ async def read(
         reply.hits = [hit for hit in hits if accept(hit)] if accept is not None else hits
         reply.scanned = len(given)
         reply.version = answer.index_version
+        reply.rewritten = answer.rewritten_query
         reply.pages += 1
         exhausted = answer.exhausted or len(given) < k
         if not residual or len(reply.hits) >= leg.depth or exhausted or k >= leg.most:

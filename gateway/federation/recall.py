@@ -16,9 +16,9 @@ from gateway.federation.embeddings import Embeddings
 from gateway.federation.leg import Ask, Leg
 from gateway.federation.loss import Failure, said
 from gateway.federation.plan import RetrievePlan
+from gateway.federation.questions import one_of
 from gateway.federation.reading import Reply, read
 from gateway.federation.runner import Deadline, EngineCall, run
-from gateway.federation.several import one_of
 from gateway.federation.transform import Form
 from gateway.federation.vectors import QueryVectors, Vectors
 from gateway.spi.call import Call, ClientCall, Route
@@ -172,7 +172,10 @@ class _Turn:
             return reply
 
         call = EngineCall(
-            self.route, progress=lambda fraction, stage: self._progress(leg, fraction, stage), log=self._log
+            self.route,
+            progress=lambda fraction, stage: self._progress(leg, fraction, stage),
+            log=self._log,
+            log_level=self.call.log_level,
         )
         outcome = await run(leg.view.member, retrieve, call, self.deadline, prepare=prepare)
         if isinstance(outcome, Failure) and outcome.timed_out and reply.pages:

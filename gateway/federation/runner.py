@@ -69,7 +69,7 @@ def _silent(level: str, message: str, data: Mapping[str, Any] | None) -> None:
 class EngineCall:
     """The :class:`gateway.spi.call.Call` that an engine is given."""
 
-    __slots__ = ("_ends", "_log", "_progress", "route")
+    __slots__ = ("_ends", "_log", "_progress", "log_level", "route")
 
     def __init__(
         self,
@@ -77,8 +77,10 @@ class EngineCall:
         *,
         progress: Callable[[float, str], None] = _ignore,
         log: Callable[[str, str, Mapping[str, Any] | None], None] = _silent,
+        log_level: str | None = None,
     ) -> None:
         self.route = route
+        self.log_level = log_level
         self._progress = progress
         self._log = log
         self._ends = 0.0

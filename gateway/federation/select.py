@@ -8,7 +8,7 @@ from typing import Any
 from gateway.errors import invalid_params
 from gateway.federation.capability import Snapshot, View
 
-__all__ = ["Selection", "by_priority", "select"]
+__all__ = ["Selection", "by_priority", "named", "prioritised", "reranker", "select", "transformer"]
 
 _FIELD = "_meta.x-gateway.engines"
 
@@ -39,30 +39,71 @@ def select(
     the same ``-32602``.
     """
     retrieving = [view for view in snapshot.views if view.capabilities.retrieve is not None]
+    priority = prioritised(meta, default)
+    names = named(snapshot, meta)
+    if names is None:
+        # A weight of 0 means: only when it is named.
+        chosen = [view for view in retrieving if view.member.settings.weight > 0 or view.id in (listed or ())]
+        return Selection(chosen, [view for view in retrieving if view not in chosen], priority=priority)
+    return Selection(
+        [view for view in retrieving if view.id in names],
+        [view for view in retrieving if view.id not in names],
+        [view for view in snapshot.views if view.id in names and view not in retrieving],
+        priority=priority,
+    )
+
+
+def prioritised(meta: Mapping[str, Any], default: str) -> bool:
+    """Whether engines are asked in turns, those of the highest priority first."""
     own = meta.get("x-gateway")
     given = own if isinstance(own, Mapping) else {}
     method = given.get("select")
     method = default if method is None else method
     if method not in ("all", "priority"):
         raise invalid_params("select is 'all' or 'priority'", field="_meta.x-gateway.select")
-    engines = given.get("engines")
+    return bool(method == "priority")
+
+
+def named(snapshot: Snapshot, meta: Mapping[str, Any]) -> frozenset[str] | None:
+    """The engines that ``_meta["x-gateway"].engines`` names, ``None`` if it names none: then the call is for all.
+
+    An id that does not exist and one that the caller may not see get the same ``-32602``.
+    """
+    own = meta.get("x-gateway")
+    engines = own.get("engines") if isinstance(own, Mapping) else None
     if engines is None:
-        # A weight of 0 means: only when it is named.
-        chosen = [view for view in retrieving if view.member.settings.weight > 0 or view.id in (listed or ())]
-        return Selection(chosen, [view for view in retrieving if view not in chosen], priority=method == "priority")
+        return None
     if not isinstance(engines, list) or not all(isinstance(id, str) for id in engines):
         raise invalid_params("engines is a list of engine ids", field=_FIELD)
-    known = {view.id: view for view in snapshot.views}
-    for id in engines:
-        if id not in known:
-            raise invalid_params("there is no such engine", field=_FIELD)
-    named = set(engines)
-    return Selection(
-        [view for view in retrieving if view.id in named],
-        [view for view in retrieving if view.id not in named],
-        [view for view in snapshot.views if view.id in named and view not in retrieving],
-        priority=method == "priority",
-    )
+    known = {view.id for view in snapshot.views}
+    if not known.issuperset(engines):
+        raise invalid_params("there is no such engine", field=_FIELD)
+    return frozenset(engines)
+
+
+def reranker(snapshot: Snapshot, method: str | None, model: str | None) -> View | None:
+    """The first engine in scope that reranks in this way with this model; any way and any model if they are not named.
+
+    An engine that lists no models may have any; one that lists the model goes before it.
+    """
+    able = [
+        (view, offered)
+        for view in snapshot.views
+        if (offered := view.capabilities.rerank) is not None
+        and (method is None or method in (offered.methods or ()))
+        and (model is None or offered.models is None or model in offered.models)
+    ]
+    listed = [view for view, offered in able if model is None or model in (offered.models or ())]
+    return next(iter(listed or [view for view, _ in able]), None)
+
+
+def transformer(snapshot: Snapshot, method: str, named: str | None) -> View | None:
+    """The engine for a way of transforming: the one the configuration names, else the first that offers the method."""
+    for view in snapshot.views:
+        offered = view.capabilities.transform
+        if (named is None or view.id == named) and offered is not None and method in (offered.methods or ()):
+            return view
+    return None
 
 
 def by_priority(views: Sequence[View]) -> list[list[View]]:

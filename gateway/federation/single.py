@@ -1,92 +1,121 @@
-"""Calls that go to exactly one engine: embedding, reranking, transforming a query and writing.
+"""Calls that go to exactly one engine: embedding, reranking, transforming a query, a vendor's own methods.
 
-Vectors of different embedders are never mixed (RCP section 15.7) and a write is never fanned out (section 7.10).
+Vectors of different embedders are never mixed (RCP section 15.7).
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from gateway.errors import (
-    BackendUnavailable,
-    Code,
-    RcpError,
-    Unsupported,
-    UpstreamError,
-    invalid_params,
-    option_unsupported,
-)
-from gateway.federation.capability import Snapshot, View, batch_limit
-from gateway.federation.embeddings import Embeddings, Vector, sound
-from gateway.federation.fleet import Member, identity_of
+from gateway.errors import BackendUnavailable, CallerError, Code, Unsupported, UpstreamError, option_unsupported
+from gateway.federation.capability import Snapshot, View, batch_limit, vendor_members
+from gateway.federation.embeddings import Embeddings, Vector
+from gateway.federation.embeddings import sound as sound_vectors
+from gateway.federation.fleet import Member
 from gateway.federation.loss import Failure
-from gateway.federation.runner import Deadline, EngineCall, run
+from gateway.federation.offers import not_offered
+from gateway.federation.runner import Deadline, run
+from gateway.federation.select import reranker, transformer
+from gateway.federation.several import Journey, barred, engine_call
 from gateway.federation.vectors import sound_sparse
 from gateway.federation.verdict import surfaced
-from gateway.model import Document, IndexAddResult
-from gateway.spi.call import Call, Route
-from gateway.spi.codec import mend
-from gateway.spi.engine import EmbedQuery, Engine, RerankQuery, SparseVector, TransformQuery, TransformReply, VectorNeed
+from gateway.model import MultiVectorCapability
+from gateway.spi.call import Call, ClientCall, Route
+from gateway.spi.codec import encode, mend, sound
+from gateway.spi.engine import EmbedQuery, Engine, RerankQuery, SparseVector, TransformQuery, TransformReply
+from gateway.spi.methods import Matrix
 
 __all__ = [
     "Single",
     "embed",
+    "embed_multi",
     "embed_sparse",
-    "index_add",
-    "index_delete",
     "rerank",
+    "reranking",
     "target",
     "transform",
-    "transformer",
+    "transforming",
+    "vendor",
+    "vendors",
 ]
 
 T = TypeVar("T")
 
+_VENDOR_METHOD = re.compile(r"x-[a-z0-9-]+(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*){1,4}\Z")
+"""A name that means the same in a path of HTTP: it goes into one."""
+_VENDOR_LENGTH = 128
+_VENDOR_DEPTH = 64
+_VENDOR_BYTES = 4 * 1024 * 1024
+_VENDORS_OWN = (
+    Code.INVALID_PARAMS,
+    Code.METHOD_NOT_FOUND,
+    Code.OPTION_UNSUPPORTED,
+    Code.PAYLOAD_TOO_LARGE,
+    Code.NOT_FOUND,
+)
+
 
 class Single:
-    """One engine, and the time and route of the call it serves."""
+    """One engine, and the time and route of the call it serves; ``client`` hears what the engine says meanwhile."""
 
-    __slots__ = ("cycle", "deadline", "member", "route")
+    __slots__ = ("asked", "client", "cycle", "deadline", "member", "route")
 
-    def __init__(self, member: Member, deadline: Deadline, route: Route, *, cycle: bool) -> None:
+    def __init__(
+        self, member: Member, deadline: Deadline, route: Route, *, cycle: bool, client: ClientCall | None = None
+    ) -> None:
         self.member = member
         self.deadline = deadline
         self.route = route
         self.cycle = cycle
+        self.client = client
+        self.asked = False
+        """Whether an operation has begun on the engine, so that it may have taken effect."""
+
+    @classmethod
+    def on(cls, journey: Journey, view: View) -> Single:
+        return cls(view.member, journey.deadline, journey.route, cycle=journey.cycle, client=journey.call)
 
     def of(self, member: Member) -> Single:
-        """The same call, to another engine."""
+        """The same call, to another engine. If the client may not see that, it hears nothing of it."""
         return Single(member, self.deadline, self.route, cycle=self.cycle)
 
-    async def ask(self, operation: Callable[[Engine, Call], Awaitable[T]], *, write: bool = False) -> T:
+    async def ask(
+        self,
+        operation: Callable[[Engine, Call], Awaitable[T]],
+        *,
+        write: bool = False,
+        also: Collection[Code] = (),
+        stage: str | None = None,
+    ) -> T:
         """Runs the operation on the engine; raises its failure as the gateway's answer.
 
-        A write is tried once: whether it took effect before it failed is not known (section 13.1).
+        A write is tried once: whether it took effect before it failed is not known (section 13.1). ``also`` are codes
+        that mean the same to the client as to the engine. Without a ``stage`` the client hears of no progress.
         """
         self.may_forward()
         member = self.member
-        call = EngineCall(self.route)
-        outcome = await run(member, operation, call, self.deadline, retry=not write, whole=write)
+
+        async def begin(engine: Engine, call: Call) -> T:
+            self.asked = True
+            return await operation(engine, call)
+
+        call = engine_call(self.client, self.route, member.settings.id, stage=stage)
+        outcome = await run(member, begin, call, self.deadline, retry=not write, whole=write)
         if isinstance(outcome, Failure):
             # That a document is there already is about the client's document, whoever says it (section 7.10).
-            raise surfaced(outcome.engine, outcome.error, (Code.CONFLICT,) if write else ())
+            raise surfaced(outcome.engine, outcome.error, (*also, *((Code.CONFLICT,) if write else ())))
         return outcome
 
     def may_forward(self) -> None:
         """Raises if the engine would hand the request on, and it may go no further."""
-        member = self.member
-        if member.federates and (self.cycle or self.route.depth < 0):
-            why = (
-                "has passed this gateway before: a cycle"
-                if self.cycle
-                else "may not be forwarded any further (depth 0)"
-            )
-            raise surfaced(member.settings.id, UpstreamError(f"the request {why}"))
+        reason = barred(self.member, self.route, cycle=self.cycle)
+        if reason is not None:
+            raise surfaced(reason.engine, UpstreamError(reason.message))
 
 
 def target(snapshot: Snapshot, capability: str, named: str | None) -> View:
@@ -123,9 +152,9 @@ async def _fresh(single: Single, batch: tuple[str, ...], kind: str) -> Sequence[
     offered = single.member.capabilities.embed
 
     async def ask(engine: Engine, call: Call) -> Sequence[Vector]:
-        return sound((await engine.embed(query, call)).vectors, len(batch), offered)
+        return sound_vectors((await engine.embed(query, call)).vectors, len(batch), offered)
 
-    return await single.ask(ask)
+    return await single.ask(ask, stage="embed")
 
 
 async def _known(single: Single, batch: tuple[str, ...], kind: str, known: Embeddings) -> Sequence[Vector]:
@@ -143,7 +172,32 @@ async def embed_sparse(single: Single, inputs: Sequence[str]) -> list[SparseVect
     async def ask(engine: Engine, call: Call) -> list[SparseVector]:
         return sound_sparse(await engine.embed_sparse(query, call), len(inputs))
 
-    return await single.ask(ask)
+    return await single.ask(ask, stage="embed")
+
+
+async def embed_multi(single: Single, inputs: Sequence[str], kind: str) -> list[Matrix]:
+    """A matrix per input, in order; the rows of all are finite and of one dimension."""
+    query = EmbedQuery(inputs=tuple(inputs), kind="document" if kind == "document" else "query")
+    offered = single.member.capabilities.multi_vector
+
+    async def ask(engine: Engine, call: Call) -> list[Matrix]:
+        return _sound_matrices(await engine.embed_multi(query, call), len(inputs), offered)
+
+    return await single.ask(ask, stage="embed")
+
+
+def _sound_matrices(given: Sequence[Matrix], count: int, offered: MultiVectorCapability | None) -> list[Matrix]:
+    if len(given) != count:
+        raise BackendUnavailable(f"it gave {len(given)} matrices for {count} texts")
+    lengths = {len(row) for matrix in given for row in matrix}
+    if len(lengths) > 1 or 0 in lengths:
+        raise BackendUnavailable("its vectors are not of one dimension")
+    dimension = offered.dimension if offered is not None else None
+    if dimension and lengths and lengths != {dimension}:
+        raise UpstreamError(f"it gave vectors of {lengths.pop()} numbers and offers {dimension}")
+    if not all(math.isfinite(value) for matrix in given for row in matrix for value in row):
+        raise BackendUnavailable("its vectors hold something that is not a finite number")
+    return [tuple(tuple(map(float, row)) for row in matrix) for matrix in given]
 
 
 async def rerank(single: Single, query: RerankQuery) -> tuple[float, ...]:
@@ -157,19 +211,31 @@ async def rerank(single: Single, query: RerankQuery) -> tuple[float, ...]:
             raise BackendUnavailable(f"it gave {len(scores)} scores for {len(query.passages)} passages")
         return [*scores, *[None] * (len(query.passages) - len(scores))]
 
-    scores = await single.ask(ask)
+    scores = await single.ask(ask, stage="rerank")
     least = min((score for score in scores if score is not None), default=0.0)
     below = min(least - 1.0, math.nextafter(least, -math.inf))
     return tuple(below if score is None else score for score in scores)
 
 
-def transformer(snapshot: Snapshot, method: str, named: str | None) -> View:
-    """The engine for a way of transforming: the one the configuration names, else the first that offers the method."""
-    for view in snapshot.views:
-        offered = view.capabilities.transform
-        if (named is None or view.id == named) and offered is not None and method in (offered.methods or ()):
-            return view
-    raise option_unsupported("that way of transforming is not offered", option=method, field="method")
+def transforming(snapshot: Snapshot, method: str, named: str | None) -> View:
+    """The engine for a way of transforming. Raises ``-32005`` if nobody offers it."""
+    view = transformer(snapshot, method, named)
+    if view is None:
+        raise not_offered(snapshot, "that way of transforming", option=method, field="method")
+    return view
+
+
+def reranking(snapshot: Snapshot, method: str | None, model: str | None) -> View | None:
+    """The engine that reranks; ``None`` if nothing is asked for and nobody does.
+
+    Raises ``-32005`` for what is asked for and nobody offers.
+    """
+    view = reranker(snapshot, method, model)
+    if view is not None or (method is None and model is None):
+        return view
+    if method is not None and reranker(snapshot, method, None) is None:
+        raise not_offered(snapshot, "that rerank method", option=method, field="method")
+    raise not_offered(snapshot, "that model", option=model or "", field="model")
 
 
 async def transform(single: Single, query: TransformQuery) -> TransformReply:
@@ -178,110 +244,46 @@ async def transform(single: Single, query: TransformQuery) -> TransformReply:
     async def ask(engine: Engine, call: Call) -> TransformReply:
         return await engine.transform(query, call)
 
-    reply = await single.ask(ask)
+    reply = await single.ask(ask, stage="transform")
     queries = tuple(mend(one) for one in reply.queries if one.strip())[: query.n]
     hypothetical = mend(reply.hypothetical) if reply.hypothetical is not None else None
     return replace(reply, queries=queries or (query.text,), hypothetical=hypothetical)
 
 
-async def index_add(single: Single, documents: Sequence[Document], snapshot: Snapshot) -> IndexAddResult:
-    """Adds documents; ids come back positional. A document without an id gets one made from its content."""
-    member = single.member
-    id = member.settings.id
-    _check_names(member, documents)
-    named = [replace(document, id=_stored_id(member, document)) for document in documents]
-    if member.engine is None:
-        raise surfaced(id, member.fault or BackendUnavailable("it is not open"))
-    need = member.engine.document_need()
-    made_by = ""
-    if need is not None:
-        made_by = _made_by(id, need, snapshot)
-        given = await _document_vectors(single, need, [document.text for document in named], snapshot)
-        named = [replace(one, vector=list(vector)) for one, vector in zip(named, given, strict=True)]
+def vendors(snapshot: Snapshot, method: str, named: Collection[str] | None) -> View:
+    """The engine for a method below an ``x-…`` capability: the first that advertises it, or that is named and does.
 
-    async def add(engine: Engine, call: Call) -> IndexAddResult:
-        if made_by:
-            await engine.embedded_by(made_by, call)
-        return await engine.index_add(named, call)
-
-    result = await single.ask(add, write=True)
-    # Ids are positional (section 7.10); the ones we gave are right, whatever the engine counts.
-    stored = result.ids if len(result.ids) == len(named) else [str(document.id) for document in named]
-    return replace(result, ids=tuple(_emitted_id(member, one) for one in stored))
+    Raises ``-32004`` for what is no method's name, ``-32005`` if no engine that is named advertises it.
+    """
+    if len(method) > _VENDOR_LENGTH or not _VENDOR_METHOD.match(method):
+        raise CallerError("no such method", code=Code.METHOD_NOT_FOUND)
+    member = method.partition("/")[0]
+    able = [view for view in snapshot.views if member in vendor_members(view.capabilities)]
+    if not able:
+        raise CallerError("no such method", code=Code.METHOD_NOT_FOUND)
+    for view in able:
+        if named is None or view.id in named:
+            return view
+    raise option_unsupported("no engine that is asked advertises that", option=member)
 
 
-def _made_by(id: str, need: VectorNeed, snapshot: Snapshot) -> str:
-    """The identity of the embedder. Raises if the stored vectors are another's: a mixture could not be searched."""
-    embedder = snapshot.embedder(need.embedder)
-    made = "" if embedder is None else identity_of(embedder)
-    if need.identity and made not in ("", need.identity):
-        seen = snapshot.view(need.embedder) is not None
-        told = f"it holds vectors made by {need.identity!r}; its embedder {need.embedder} makes those of {made!r}"
-        raise surfaced(id, UpstreamError(told if seen else "it holds vectors made by another embedder than its own"))
-    return made
+async def vendor(single: Single, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """A vendor's method, asked once: what it does is not known. The result is sound JSON of a bounded size.
 
+    What the engine says of parameters and names speaks about the client's own: they went as they came.
+    """
 
-def _check_names(member: Member, documents: Sequence[Document]) -> None:
-    """A field goes by its name here: under the engine's own it would be read back as another one."""
-    aliases = member.settings.aliases
-    for place, document in enumerate(documents if aliases else ()):
-        for name in aliases.hidden(document.meta or ()):
-            told = f"this field is called {aliases.told[name]!r} here"
-            raise invalid_params(told, field=f"documents[{place}].meta.{name}")
+    async def ask(engine: Engine, call: Call) -> dict[str, Any]:
+        found: Any = await engine.vendor(method, params, call)
+        if not isinstance(found, Mapping):
+            raise BackendUnavailable("its answer is not an object", retryable=False)
+        try:
+            plain: dict[str, Any] = sound(found, _VENDOR_DEPTH)
+            size = len(encode(plain))
+        except (ValueError, OverflowError, RecursionError):
+            raise BackendUnavailable("its answer is not sound JSON", retryable=False) from None
+        if size > _VENDOR_BYTES:
+            raise BackendUnavailable(f"its answer is longer than {_VENDOR_BYTES} bytes", retryable=False)
+        return plain
 
-
-async def _document_vectors(
-    single: Single, need: VectorNeed, texts: Sequence[str], snapshot: Snapshot
-) -> tuple[Vector, ...]:
-    """The documents' vectors. An embedder that the caller may not see is not named, nor quoted."""
-    id = single.member.settings.id
-    embedder = snapshot.embedder(need.embedder)
-    if embedder is None:
-        raise surfaced(id, UpstreamError("its embedder cannot serve it"))
-    try:
-        found = await embed(single.of(embedder), texts, "document")
-    except RcpError as error:
-        if snapshot.view(need.embedder) is not None:
-            raise
-        raise surfaced(id, BackendUnavailable("its embedder failed", retryable=error.retryable)) from error
-    if need.dimension and found and len(found[0]) != need.dimension:
-        told = f"it needs vectors of {need.dimension} numbers; its embedder gives {len(found[0])}"
-        raise surfaced(id, UpstreamError(told))
-    return found
-
-
-async def index_delete(single: Single, ids: Sequence[str], snapshot: Snapshot) -> int:
-    """Removes documents; returns how many were there. An id of another corpus names nothing here."""
-    corpus = single.member.settings.corpus
-    others = {view.member.settings.corpus for view in snapshot.views} - {corpus} if corpus is not None else set()
-    own = [_own_id(single.member, id) for id in ids if id.partition("/")[0] not in others]
-    own = list(dict.fromkeys(own))
-    if not own:
-        return 0
-
-    async def delete(engine: Engine, call: Call) -> int:
-        return max(0, int(await engine.index_delete(own, call)))
-
-    return await single.ask(delete, write=True)
-
-
-def _stored_id(member: Member, document: Document) -> str:
-    if document.id is None:
-        return "sha256-" + hashlib.sha256(document.text.encode("utf-8", "replace")).hexdigest()[:32]
-    return _own_id(member, id_text(document.id))
-
-
-def id_text(id: str | float) -> str:
-    """An id as text: ``7`` and ``7.0`` are ``"7"`` (section 16.3)."""
-    return str(int(id)) if isinstance(id, float) and id.is_integer() else str(id)
-
-
-def _own_id(member: Member, id: str) -> str:
-    """The id inside the engine. With a corpus the qualified form is understood, and so is the plain one."""
-    corpus = member.settings.corpus
-    return id if corpus is None else id.removeprefix(f"{corpus}/")
-
-
-def _emitted_id(member: Member, id: str) -> str:
-    corpus = member.settings.corpus
-    return id if corpus is None else f"{corpus}/{id}"
+    return await single.ask(ask, write=True, also=_VENDORS_OWN)

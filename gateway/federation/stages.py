@@ -17,9 +17,10 @@ from gateway.federation.capability import Snapshot, View, max_candidates
 from gateway.federation.leg import Ask, Leg
 from gateway.federation.loss import Loss
 from gateway.federation.options import unsupported
+from gateway.federation.select import reranker, transformer
 from gateway.model import MmrOptions, RecencyOptions, RerankOptions, RetrieveRequest
 
-__all__ = ["Own", "Rerank", "Rewrite", "Stages", "reranker", "staged", "transformer"]
+__all__ = ["Own", "Rerank", "Rewrite", "Stages", "staged"]
 
 _LAMBDA = 0.5
 """Of MMR where the client names none (section 7.7)."""
@@ -65,31 +66,6 @@ class Stages:
     pushed: tuple[str, ...] = ()
     left_out: frozenset[str] = field(default_factory=frozenset)
     """Options that nobody supplies and the client can do without."""
-
-
-def reranker(snapshot: Snapshot, method: str | None, model: str | None) -> View | None:
-    """The first engine in scope that reranks in this way with this model; any way and any model if they are not named.
-
-    An engine that lists no models is taken at its word for any.
-    """
-    for view in snapshot.views:
-        offered = view.capabilities.rerank
-        if offered is None:
-            continue
-        if method is not None and method not in (offered.methods or ()):
-            continue
-        if model is None or offered.models is None or model in offered.models:
-            return view
-    return None
-
-
-def transformer(snapshot: Snapshot, method: str, named: str | None) -> View | None:
-    """The engine for a way of transforming: the one the configuration names, else the first that offers the method."""
-    for view in snapshot.views:
-        offered = view.capabilities.transform
-        if (named is None or view.id == named) and offered is not None and method in (offered.methods or ()):
-            return view
-    return None
 
 
 def staged(

@@ -13,7 +13,7 @@ from gateway.federation.plan import RetrievePlan
 from gateway.federation.reading import Reply
 from gateway.federation.recall import Outcome
 
-__all__ = ["admit", "judge", "refusal", "surfaced"]
+__all__ = ["admit", "judge", "raise_if_nobody_answered", "refusal", "surfaced"]
 
 # What an engine says with any other code is about our request, our key or our session there, not about the client's.
 _SURFACED = frozenset({Code.BACKEND_UNAVAILABLE, Code.RATE_LIMITED, Code.TIMEOUT, Code.INTERNAL_ERROR})
@@ -28,10 +28,9 @@ def surfaced(engine: str, error: RcpError, also: Collection[Code] = ()) -> RcpEr
     """
     data = {**_data(error), "engine": engine}
     message = f"engine {engine}: {said(error.message)}"
-    if error.code in _SURFACED or error.code in also:
-        return UpstreamError(
-            message, code=error.code, retryable=error.retryable, data={**data, "retryable": error.retryable}
-        )
+    code = next((one for one in (error.code, error.data.get("upstreamCode")) if one in also), error.code)
+    if code in _SURFACED or code in also:
+        return UpstreamError(message, code=code, retryable=error.retryable, data={**data, "retryable": error.retryable})
     return UpstreamError(message, retryable=False, data={"upstreamCode": error.code, **data, "retryable": False})
 
 
@@ -82,7 +81,7 @@ def judge(snapshot: Snapshot, planned: RetrievePlan, outcomes: Sequence[Outcome]
             raise surfaced(outcome.leg.id, error)
     answered = any(isinstance(outcome, Reply) for outcome in outcomes)
     if not answered and not any(reason.state == "proved-empty" for reason in planned.reasons):
-        _raise_if_nobody_answered(planned.reasons, failures)
+        raise_if_nobody_answered(planned.reasons, failures)
     losses = [reason.loss() for reason in planned.reasons]
     for outcome in outcomes:
         losses += outcome.losses if isinstance(outcome, Reply) else [outcome.loss()]
@@ -107,7 +106,8 @@ def _error(reason: Reason) -> RcpError:
     return reason.error or BackendUnavailable(reason.message)
 
 
-def _raise_if_nobody_answered(reasons: Sequence[Reason], failures: Sequence[Failure]) -> None:
+def raise_if_nobody_answered(reasons: Sequence[Reason], failures: Sequence[Failure]) -> None:
+    """The error of a call that no engine answered, if one failed or was unable; that all were left out is none."""
     down = [reason for reason in reasons if reason.state == "failed"]
     unable = [reason for reason in reasons if reason.state == "unable"]
     if failures or down:

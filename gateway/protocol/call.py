@@ -57,6 +57,11 @@ class Notifier:
     def wants_progress(self) -> bool:
         return self._emit is not None and self._token is not None
 
+    @property
+    def log_level(self) -> str | None:
+        """The mildest level that is sent, ``None`` if nothing is."""
+        return None if self._emit is None or self._log_from is None else LEVELS[self._log_from]
+
     def progress(self, fraction: float, stage: str, message: str | None, hits: Sequence[bytes] | None) -> None:
         if self._emit is None or self._token is None:
             return
@@ -127,6 +132,10 @@ class RequestCall:
     @property
     def wants_progress(self) -> bool:
         return self._notifier.wants_progress
+
+    @property
+    def log_level(self) -> str | None:
+        return self._notifier.log_level
 
     def progress(
         self, fraction: float, stage: str, message: str | None = None, hits: Sequence[bytes] | None = None

@@ -19,7 +19,15 @@ import msgspec
 from gateway import _json
 from gateway.caller import Caller
 from gateway.errors import BackendUnavailable, CallerError, Cancelled, Code, InternalError, RcpError, Unsupported
-from gateway.model import Capabilities, InitializeRequest, InitializeResult, Message, PeerInfo, capabilities_to_wire
+from gateway.model import (
+    Capabilities,
+    InitializeRequest,
+    InitializeResult,
+    Message,
+    PeerInfo,
+    VendorRequest,
+    capabilities_to_wire,
+)
 from gateway.protocol import envelope
 from gateway.protocol.call import LEVELS, Notifier, RequestCall, progress_token
 from gateway.protocol.envelope import Batch, Ignored, Malformed, Member, Notification, Request
@@ -28,13 +36,16 @@ from gateway.protocol.methods import METHODS, decode, meta_of_params, offered
 from gateway.protocol.session import Running, Session, State
 from gateway.spi.call import ClientCall
 
-__all__ = ["Dispatcher", "Emit", "Handler", "Limits", "Observe", "Server", "Snapshot"]
+__all__ = ["VENDOR", "Dispatcher", "Emit", "Handler", "Limits", "Observe", "Server", "Snapshot"]
 
 VERSION = 1
 """The highest protocol version we speak."""
 
 Handler = Callable[[Any, ClientCall], Awaitable[Any]]
 """Gets what ``methods.decode`` made of the parameters, returns a :class:`Message` or a plain object."""
+
+VENDOR = "x-"
+"""The handler of this name gets every vendor method that has none of its own, as a :class:`VendorRequest`."""
 
 Emit = Callable[[bytes], None]
 
@@ -179,7 +190,10 @@ class Dispatcher:
             raise CallerError("initialize first", code=Code.NOT_INITIALIZED)
         snapshot = self._snapshot(session)
         capabilities = snapshot.capabilities
-        handler = self._server.handlers.get(request.method)
+        handlers = self._server.handlers
+        handler = handlers.get(request.method)
+        shared = handlers.get(VENDOR) if handler is None and request.method not in METHODS else None
+        handler = handler or shared
         if request.method not in METHODS and (handler is None or not offered(request.method, capabilities)):
             raise CallerError("no such method", code=Code.METHOD_NOT_FOUND)
         if handler is None or not offered(request.method, capabilities):
@@ -188,6 +202,9 @@ class Dispatcher:
             raise _closing()
         params = decode(request.method, request.params)
         meta = meta_of_params(params)
+        if shared is not None:
+            own = {name: value for name, value in params.items() if name != "_meta"}
+            params = VendorRequest(method=request.method, params=own, meta=dict(meta))
         notifier = Notifier(
             emit and self._guarded(emit),
             token=progress_token(meta) if capabilities.streaming else None,

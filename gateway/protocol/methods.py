@@ -16,9 +16,13 @@ from gateway.errors import CallerError, Code, invalid_params
 from gateway.model import (
     Capabilities,
     EmbedRequest,
+    FeedbackRequest,
+    GraphRequest,
     IndexAddRequest,
     IndexDeleteRequest,
     InitializeRequest,
+    MemoryBuildRequest,
+    MemoryRecallRequest,
     Message,
     RerankRequest,
     RetrieveRequest,
@@ -55,13 +59,13 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             Method("rerank", RerankRequest, "rerank"),
             Method("retrieve", RetrieveRequest, "retrieve"),
             Method("query/transform", TransformRequest, "transform"),
-            Method("graph", None, "graph"),
+            Method("graph", GraphRequest, "graph"),
             Method("index/add", IndexAddRequest, "index"),
             Method("index/delete", IndexDeleteRequest, "index"),
             Method("catalog/list", None, "catalog"),
-            Method("feedback", None, "feedback"),
-            Method("memory/build", None, "memory"),
-            Method("memory/recall", None, "memory"),
+            Method("feedback", FeedbackRequest, "feedback"),
+            Method("memory/build", MemoryBuildRequest, "memory"),
+            Method("memory/recall", MemoryRecallRequest, "memory"),
         )
     }
 )

@@ -102,10 +102,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """``notifications/log`` of the peer, for the operator only."""
+    """``notifications/log`` of the peer: for the operator, and for whose request ``id`` is if it names one."""
 
     level: str
     message: str
+    id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +232,19 @@ class Peer:
                 return Noise("progress without a number")
             return Progress(token, min(1.0, max(0.0, fraction)), _text(params.get("stage"), _STAGE_LIMIT))
         if method == "notifications/log":
-            return Log(_text(params.get("level"), _STAGE_LIMIT), _text(params.get("message"), _TEXT_LIMIT))
+            return Log(
+                _text(params.get("level"), _STAGE_LIMIT),
+                _text(params.get("message"), _TEXT_LIMIT),
+                self._ours(params.get("_meta")),
+            )
         return Noise("a notification nobody asked for")
+
+    def _ours(self, meta: Any) -> int | None:
+        """The request that a notification says it belongs to, by the token of our own that it carried (17.1)."""
+        token = meta.get("progressToken") if isinstance(meta, dict) else None
+        if isinstance(token, bool) or not isinstance(token, int) or not self._waiting.get(token, False):
+            return None
+        return token
 
 
 class State(Enum):
@@ -284,11 +296,13 @@ class Handshake:
                 return "info", {}
             case _:
                 self.state = State.INITIALIZING
-                client: dict[str, Any] = {"streaming": {}}
+                client: dict[str, Any] = {"streaming": {}, "log": {}}
                 return "initialize", {
                     "protocolVersion": PROTOCOL_VERSION,
                     "client": self._client,
                     "capabilities": client,
+                    # Each call asks for as much as its client wants to hear.
+                    "_meta": {"logLevel": "error"},
                 }
 
     def advance(self, answer: Answer) -> None:

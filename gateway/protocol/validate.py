@@ -18,10 +18,14 @@ from gateway.errors import invalid_params
 from gateway.model import (
     Content,
     EmbedRequest,
+    FeedbackRequest,
     FusionOptions,
+    GraphRequest,
     IndexAddRequest,
     IndexDeleteRequest,
     InitializeRequest,
+    MemoryBuildRequest,
+    MemoryRecallRequest,
     Query,
     RecencyOptions,
     RerankOptions,
@@ -113,8 +117,7 @@ def _(request: IndexAddRequest) -> IndexAddRequest:
     if request.documents is None:
         raise invalid_params("documents is required", field="documents")
     for place, document in enumerate(request.documents):
-        if isinstance(document.id, float) and not math.isfinite(document.id):
-            raise invalid_params("an id must be finite", field=f"documents[{place}].id")
+        _id(document.id, f"documents[{place}].id")
     # A client's vector is no member of the protocol; the field is for the gateway's own use.
     return replace(request, documents=[replace(document, vector=None) for document in request.documents])
 
@@ -126,7 +129,64 @@ def _(request: IndexDeleteRequest) -> IndexDeleteRequest:
     return request
 
 
+@validated.register
+def _(request: GraphRequest) -> GraphRequest:
+    if request.op is None:
+        raise invalid_params("op is required", field="op")
+    for value, least, field in ((request.k, 1, "k"), (request.hops, 1, "hops"), (request.level, 0, "level")):
+        _at_least(value, least, field)
+    seeds = request.seed_ids
+    if request.node is not None:
+        if seeds is not None and seeds != [request.node]:
+            raise invalid_params("seedIds and node are one parameter, given twice", field="node")
+        seeds = [request.node]
+    for place, seed in enumerate(seeds or ()):
+        _id(seed, f"seedIds[{place}]")
+    return replace(
+        request,
+        seed_ids=seeds,
+        node=None,
+        k=_clamped(request.k),
+        hops=_clamped(request.hops),
+        level=_clamped(request.level),
+    )
+
+
+@validated.register
+def _(request: FeedbackRequest) -> FeedbackRequest:
+    if request.signals is None:
+        raise invalid_params("signals is required", field="signals")
+    for place, signal in enumerate(request.signals):
+        _id(signal.hit_id, f"signals[{place}].hitId")
+        _within(signal.reward, -1.0, 1.0, f"signals[{place}].reward")
+    return request
+
+
+@validated.register
+def _(request: MemoryBuildRequest) -> MemoryBuildRequest:
+    for place, document in enumerate(request.documents or ()):
+        _id(document.id, f"documents[{place}].id")
+    if request.memory_id == "":
+        raise invalid_params("a memory's id is not empty", field="memoryId")
+    return request
+
+
+@validated.register
+def _(request: MemoryRecallRequest) -> MemoryRecallRequest:
+    if request.query is None:
+        raise invalid_params("query is required", field="query")
+    _at_least(request.n, 1, "n")
+    return replace(request, n=_clamped(request.n))
+
+
 # Parts.
+
+
+def _id(id: str | float | None, field: str) -> None:
+    if isinstance(id, float) and not math.isfinite(id):
+        raise invalid_params("an id must be finite", field=field)
+    if id == "":
+        raise invalid_params("an id is not empty", field=field)
 
 
 def _query(query: Query | None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway._json import Raw, encode, encode_sound, mend
+from gateway._json import Raw, encode, encode_sound, mend, sound
 from gateway.model import Hit, decoded
 from gateway.refine.encoding import F32_BASE64, numbers_of, packed_floats
 
@@ -81,33 +81,9 @@ def _checked(hit: Hit, score: float, left_out: Container[str], checks: Mapping[s
 def _anything(value: Any) -> Any:
     """A member the schema does not know: any sound JSON."""
     try:
-        return _sound(value, _DEPTH)
+        return sound(value, _DEPTH)
     except ValueError:
         return _BAD
-
-
-def _sound(value: Any, depth: int) -> Any:
-    """The value as plain JSON. Raises ``ValueError`` for a number that is none, and for what nests too deep."""
-    match value:
-        case None | bool():
-            return value
-        case str():
-            return mend(str(value))
-        case int():
-            return int(value)
-        case float() if math.isfinite(value):
-            return float(value)
-        case float():
-            raise ValueError("not a finite number")
-        case list() | tuple() | Mapping() if depth == 0:
-            raise ValueError("too deep")
-        case list() | tuple():
-            return [_sound(item, depth - 1) for item in value]
-        case Mapping():
-            return {mend(str(key)): _sound(item, depth - 1) for key, item in value.items()}
-        case _:
-            # An adapter put something into its metadata that JSON does not have; dates and ids read well as text.
-            return mend(str(value))
 
 
 def _shallow_meta(value: Any) -> Any:

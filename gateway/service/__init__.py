@@ -1,4 +1,8 @@
-"""The handlers of the RCP methods, by name. ``retrieval`` is the straight line; ``single`` what one engine does."""
+"""The handlers of the RCP methods, by name.
+
+``retrieval`` is the straight line; ``single`` and ``writes`` are what one engine does; ``graph`` and ``advice`` what
+several do together.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from gateway.caller import Caller
 from gateway.federation.capability import Offer, Snapshot, full, published
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.fleet import Fleet
+from gateway.federation.origins import Origins
 from gateway.federation.plan import Defaults
 from gateway.federation.probe import Found, probe
 from gateway.federation.profile import EVERYTHING, filled, narrowed
@@ -16,9 +21,12 @@ from gateway.federation.runner import Deadline
 from gateway.federation.single import Single, target
 from gateway.model import CatalogEntry, CatalogResult, PeerInfo, RetrieveRequest, capabilities_to_wire
 from gateway.refine.tokens import Tokens
+from gateway.service.advice import Advice
+from gateway.service.graph import Graph
 from gateway.service.keeping import Keeping
 from gateway.service.retrieval import Retrieval
 from gateway.service.single import OneEngine
+from gateway.service.writes import Writes
 from gateway.spi.call import ClientCall, Route
 
 __all__ = ["Service"]
@@ -46,18 +54,27 @@ class Service:
         self.keeping = keeping
         self._fleet = fleet
         self._defaults = defaults
-        self._retrieval = Retrieval(defaults, embeddings, keeping, tokens)
-        single = OneEngine(defaults, offer, embeddings)
         self._profile = defaults.profile
+        origins = Origins()
+        self._retrieval = Retrieval(defaults, embeddings, keeping, tokens, origins)
+        single = OneEngine(defaults, offer, embeddings)
+        writes = Writes(defaults, offer, keeping.idempotency)
+        advice = Advice(defaults, origins)
         self.handlers: Mapping[str, Handler] = {
             "retrieve": self._retrieval.retrieve if self._profile is EVERYTHING else self._retrieve,
             "embed": single.embed,
             "embed/sparse": single.embed_sparse,
+            "embed/multi": single.embed_multi,
             "rerank": single.rerank,
             "query/transform": single.transform,
-            "index/add": single.index_add,
-            "index/delete": single.index_delete,
+            "graph": Graph(defaults, origins).graph,
+            "index/add": writes.index_add,
+            "index/delete": writes.index_delete,
+            "feedback": advice.feedback,
+            "memory/build": advice.memory_build,
+            "memory/recall": advice.memory_recall,
             "catalog/list": self.catalog,
+            "x-": single.vendor,
         }
 
     def snapshot(self, caller: Caller) -> Snapshot:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from gateway.federation.plan import Defaults
 from gateway.federation.route import deadline_of, route_of, visited
 from gateway.federation.runner import Deadline
+from gateway.federation.several import Journey
 from gateway.spi.call import ClientCall, Route
 
-__all__ = ["deadline_for", "route_for"]
+__all__ = ["deadline_for", "journey_for", "route_for", "session_for"]
 
 
 def deadline_for(call: ClientCall, defaults: Defaults) -> Deadline:
@@ -20,3 +23,16 @@ def route_for(call: ClientCall, defaults: Defaults) -> tuple[Route, bool]:
     """The route to hand on, and whether the request has been here before."""
     route = route_of(call.meta, identity=defaults.identity, limit=defaults.depth)
     return route, visited(call.meta, defaults.identity)
+
+
+def journey_for(call: ClientCall, defaults: Defaults) -> Journey:
+    """All that several engines asked at once share. Raises as :func:`deadline_for`."""
+    route, cycle = route_for(call, defaults)
+    return Journey(call, deadline_for(call, defaults), route, cycle)
+
+
+def session_for(call: ClientCall, id: str | None) -> str | None:
+    """What engines are told of a client's session: clients that choose the same name do not meet there."""
+    if not id:
+        return None
+    return hashlib.blake2b(f"{call.caller.id}\0{id}".encode("utf-8", "replace"), digest_size=16).hexdigest()

@@ -10,6 +10,7 @@ from gateway.federation.capability import Snapshot
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.explain import explained
 from gateway.federation.loss import Failure, Loss, notes_of
+from gateway.federation.origins import Origins
 from gateway.federation.plan import Defaults, RetrievePlan, plan
 from gateway.federation.profile import EVERYTHING, Profile
 from gateway.federation.reading import Reply
@@ -38,8 +39,11 @@ __all__ = ["Retrieval"]
 class Retrieval:
     """Holds no request; everything a call needs comes with it."""
 
-    def __init__(self, defaults: Defaults, embeddings: Embeddings, keeping: Keeping, tokens: Tokens) -> None:
+    def __init__(
+        self, defaults: Defaults, embeddings: Embeddings, keeping: Keeping, tokens: Tokens, origins: Origins
+    ) -> None:
         self._defaults = defaults
+        self._origins = origins
         self._embeddings = embeddings
         self._identity = read_identity(defaults.document_identity)
         self._pages = Pages(keeping, tokens, max_k=defaults.max_k, bound=_bound(defaults.profile))
@@ -75,6 +79,8 @@ class Retrieval:
             vectors_comparable=comparable(planned),
         )
         losses += [Loss(kind="note", message=note) for note in (*notes, *seen.notes, *refined.notes)]
+        if call.snapshot.capabilities.feedback is not None:
+            self._origins.remember(call.caller.id, [one.fused for one in refined.candidates])
         return await self._pages.first(request, call, _answer(planned, forms, outcomes, refined, losses), started)
 
     def explain(self, request: RetrieveRequest, snapshot: Snapshot) -> tuple[list[dict[str, Any]], tuple[str, ...]]:

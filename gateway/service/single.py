@@ -1,44 +1,45 @@
-"""The methods that go to exactly one engine: embedding, reranking, transforming a query, writing."""
+"""The methods that go to exactly one engine: embedding, reranking, transforming a query, a vendor's own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.errors import CallerError, Code, InternalError, invalid_params, option_unsupported
-from gateway.federation.capability import Offer, Snapshot, View, batch_limit, max_candidates
+from gateway._json import sound
+from gateway.errors import CallerError, Code, invalid_params, option_unsupported
+from gateway.federation.capability import Offer, View, batch_limit, max_candidates
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.plan import Defaults
+from gateway.federation.select import named
 from gateway.federation.single import (
     Single,
     embed,
+    embed_multi,
     embed_sparse,
-    id_text,
-    index_add,
-    index_delete,
     rerank,
+    reranking,
     target,
     transform,
-    transformer,
+    transforming,
+    vendor,
+    vendors,
 )
 from gateway.model import (
     Content,
     EmbedRequest,
     EmbedResult,
-    IndexAddRequest,
-    IndexAddResult,
-    IndexDeleteRequest,
-    IndexDeleteResult,
+    MultiVectorResult,
     RerankRequest,
     RerankResult,
     SparseEmbedResult,
     TransformRequest,
     TransformResult,
+    VendorRequest,
     text_of,
 )
 from gateway.refine.encoding import packed_floats
 from gateway.refine.lexical import MAX_CANDIDATES, METHOD, by_words
-from gateway.service.limits import deadline_for, route_for
+from gateway.service.limits import journey_for
 from gateway.spi.call import ClientCall
 from gateway.spi.engine import RerankQuery, TransformQuery
 
@@ -46,6 +47,7 @@ __all__ = ["OneEngine"]
 
 _TRANSFORMED = 3
 _MOST_TRANSFORMED = 16
+_VENDOR_DEPTH = 64
 
 
 class OneEngine:
@@ -58,12 +60,7 @@ class OneEngine:
 
     async def embed(self, request: EmbedRequest, call: ClientCall) -> EmbedResult:
         inputs = self._texts(_either(request.inputs, request.texts, "inputs", "texts"), "inputs")
-        if request.encoding not in (None, "json", "f32-base64"):
-            raise option_unsupported(
-                "encodings are json and f32-base64", option=request.encoding or "", field="encoding"
-            )
-        if request.kind not in (None, "query", "document"):
-            raise invalid_params("kind is 'query' or 'document'", field="kind")
+        self._embedding(request)
         view = target(call.snapshot, "embed", self._offer.embed)
         offered, limit = view.capabilities.embed, batch_limit(view.capabilities)
         if limit is not None and len(inputs) > limit:
@@ -78,7 +75,8 @@ class OneEngine:
         if request.query is None:
             raise invalid_params("a query is required", field="query")
         passages = self._texts(_either(request.passages, request.documents, "passages", "documents"), "passages")
-        view = self._reranker(request, call.snapshot)
+        asked = request.method, request.model
+        view = None if request.method == METHOD else reranking(call.snapshot, *asked)
         most = MAX_CANDIDATES if view is None else max_candidates(view.capabilities)
         if most is not None and len(passages) > most:
             raise invalid_params(f"at most {most} passages at once", field="passages")
@@ -96,18 +94,26 @@ class OneEngine:
         meta = {"x-gateway": {"method": METHOD}} if view is None else None
         return RerankResult(scores=scores, order=tuple(order), results=results, meta=meta)
 
-    def _reranker(self, request: RerankRequest, snapshot: Snapshot) -> View | None:
-        """The engine that reranks; ``None`` to do it by words here, if asked for or if no engine in scope reranks."""
-        views = [view for view in snapshot.views if view.capabilities.rerank is not None]
-        if request.method == METHOD or (request.method is None and not views):
-            return None
-        offered = views[0].capabilities.rerank if views else None
-        if request.method is not None and request.method not in ((offered.methods if offered else None) or ()):
-            raise option_unsupported("that rerank method is not offered", option=request.method, field="method")
-        models = offered.models if offered is not None else None
-        if request.model is not None and models is not None and request.model not in models:
-            raise option_unsupported("that model is not offered", option=request.model, field="model")
-        return target(snapshot, "rerank", None)
+    async def embed_multi(self, request: EmbedRequest, call: ClientCall) -> MultiVectorResult:
+        inputs = self._texts(_either(request.inputs, request.texts, "inputs", "texts"), "inputs")
+        self._embedding(request)
+        view = target(call.snapshot, "multi_vector", None)
+        offered = view.capabilities.multi_vector
+        found = await embed_multi(self._single(view, call), inputs, request.kind or "document") if inputs else []
+        given = next((len(row) for matrix in found for row in matrix), None)
+        dimension = given or (offered.dimension if offered else None) or 1
+        if request.encoding == "f32-base64":
+            packed = tuple(tuple(map(packed_floats, matrix)) for matrix in found)
+            return MultiVectorResult(matrices=packed, dimension=dimension, encoding="f32-base64")
+        return MultiVectorResult(matrices=tuple(found), dimension=dimension, encoding=request.encoding)
+
+    def _embedding(self, request: EmbedRequest) -> None:
+        if request.encoding not in (None, "json", "f32-base64"):
+            raise option_unsupported(
+                "encodings are json and f32-base64", option=request.encoding or "", field="encoding"
+            )
+        if request.kind not in (None, "query", "document"):
+            raise invalid_params("kind is 'query' or 'document'", field="kind")
 
     async def embed_sparse(self, request: EmbedRequest, call: ClientCall) -> SparseEmbedResult:
         inputs = self._texts(_either(request.inputs, request.texts, "inputs", "texts"), "inputs")
@@ -120,42 +126,26 @@ class OneEngine:
             raise invalid_params("query and method are required", field="method" if request.query else "query")
         if not isinstance(request.query, str):
             self._texts([request.query] if isinstance(request.query, Content) else request.query, "query")
-        view = transformer(call.snapshot, request.method, self._offer.transform)
+        view = transforming(call.snapshot, request.method, self._offer.transform)
         n = min(request.n or _TRANSFORMED, _MOST_TRANSFORMED)
         query = TransformQuery(text=text_of(request.query), method=request.method, n=n)
         reply = await transform(self._single(view, call), query)
         meta = {"x-gateway": {"notes": list(reply.notes)}} if reply.notes else None
         return TransformResult(queries=reply.queries, hypothetical=reply.hypothetical, meta=meta)
 
-    async def index_add(self, request: IndexAddRequest, call: ClientCall) -> IndexAddResult:
-        if request.documents is None:
-            raise invalid_params("documents are required", field="documents")
-        single = self._writer(call)
-        for option, asked in (("chunk", request.chunk), ("contextual", request.contextual)):
-            if asked:
-                raise option_unsupported(f"{option} is not offered", option=option, field=option)
-        if not request.documents:
-            return IndexAddResult(ids=(), chunks=0)
-        return await index_add(single, request.documents, call.snapshot)
-
-    async def index_delete(self, request: IndexDeleteRequest, call: ClientCall) -> IndexDeleteResult:
-        if request.filter is not None:
-            raise invalid_params("documents are deleted by id only", field="filter")
-        if request.ids is None:
-            raise invalid_params("ids are required", field="ids")
-        ids = tuple(dict.fromkeys(map(id_text, request.ids)))
-        return IndexDeleteResult(deleted=await index_delete(self._writer(call), ids, call.snapshot))
+    async def vendor(self, request: VendorRequest, call: ClientCall) -> dict[str, Any]:
+        """A vendor's method (section 6.2): it may write, as far as anybody knows."""
+        if not call.caller.writable:
+            raise CallerError("this caller may not call what may write", code=Code.UNAUTHORIZED)
+        try:
+            params = sound(request.params, _VENDOR_DEPTH)
+        except ValueError:
+            raise invalid_params("the parameters nest too deep", field="params") from None
+        view = vendors(call.snapshot, request.method, named(call.snapshot, call.meta))
+        return await vendor(self._single(view, call), request.method, params)
 
     def _single(self, view: View, call: ClientCall) -> Single:
-        route, cycle = route_for(call, self._defaults)
-        return Single(view.member, deadline_for(call, self._defaults), route, cycle=cycle)
-
-    def _writer(self, call: ClientCall) -> Single:
-        if not call.caller.writable:
-            raise CallerError("this caller may not write", code=Code.UNAUTHORIZED)
-        if self._offer.writes is None:
-            raise InternalError
-        return self._single(target(call.snapshot, "index", self._offer.writes), call)
+        return Single.on(journey_for(call, self._defaults), view)
 
     def _texts(self, inputs: Sequence[str | Content], field: str) -> tuple[str, ...]:
         texts: list[str] = []

@@ -30,6 +30,10 @@ class Call(Protocol):
     def route(self) -> Route:
         """The route to hand on, for engines that federate further."""
 
+    @property
+    def log_level(self) -> str | None:
+        """The mildest level of :meth:`log` that the client asked for, ``None`` if it wants no logs."""
+
     def remaining(self) -> float:
         """Seconds until this engine's part must be done; never negative. The gateway enforces it by cancelling."""
 
@@ -57,6 +61,10 @@ class ClientCall(Protocol):
     @property
     def wants_progress(self) -> bool:
         """True if the client sent a progress token, so that making hits ready for :meth:`progress` is worth it."""
+
+    @property
+    def log_level(self) -> str | None:
+        """The mildest level that the client asked for, ``None`` if it wants no logs."""
 
     def progress(
         self, fraction: float, stage: str, message: str | None = None, hits: Sequence[bytes] | None = None

@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
-from gateway._json import DecodeError, Raw, ValidationError, decode, dumps, encode, finite, loads, mend, salvage
+from gateway._json import DecodeError, Raw, ValidationError, decode, dumps, encode, finite, loads, mend, salvage, sound
 
-__all__ = ["DecodeError", "Raw", "ValidationError", "decode", "dumps", "encode", "finite", "loads", "mend", "salvage"]
+__all__ = [
+    "DecodeError",
+    "Raw",
+    "ValidationError",
+    "decode",
+    "dumps",
+    "encode",
+    "finite",
+    "loads",
+    "mend",
+    "salvage",
+    "sound",
+]

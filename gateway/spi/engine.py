@@ -33,6 +33,23 @@ from gateway.model import (
 from gateway.secret import Secret
 from gateway.spi.call import Call
 from gateway.spi.http import HttpClient, HttpSettings
+from gateway.spi.methods import (
+    Cutting,
+    EmbedQuery,
+    EmbedReply,
+    FeedbackQuery,
+    GraphQuery,
+    GraphReply,
+    Matrix,
+    MemoryBuilt,
+    MemoryRecall,
+    MemoryReply,
+    MemoryWrite,
+    RerankQuery,
+    SparseVector,
+    TransformQuery,
+    TransformReply,
+)
 from gateway.spi.probe import Probe
 
 __all__ = [
@@ -64,13 +81,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     file's folder) and :class:`gateway.secret.Secret` (written ``{env: NAME}`` or ``{file: path}``).
     Raise :class:`~gateway.errors.ConfigError` from ``__post_init__`` for what types cannot say.
     """
-
-
-class SparseVector(msgspec.Struct, frozen=True):
-    """Weights by index, as RCP's ``embed/sparse`` returns them."""
-
-    indices: tuple[int, ...]
-    values: tuple[float, ...]
 
 
 class VectorNeed(msgspec.Struct, frozen=True):
@@ -135,48 +145,6 @@ class EngineReply(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class EmbedQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Texts to embed; ``kind`` says which side of a search they stand on."""
-
-    inputs: tuple[str, ...]
-    kind: Literal["query", "document"] = "query"
-
-
-class EmbedReply(msgspec.Struct, frozen=True, kw_only=True):
-    """One vector per input, in order, all of one dimension."""
-
-    vectors: tuple[tuple[float, ...], ...]
-
-
-class RerankQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Passages to score against a query."""
-
-    query: str
-    passages: tuple[str, ...]
-    method: str | None = None
-    model: str | None = None
-    top_n: int | None = None
-
-
-class TransformQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query to make other queries of (RCP section 7.8). ``n`` is how many are wanted where a method gives several."""
-
-    text: str
-    method: str
-    n: int = 3
-
-
-class TransformReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The queries to search with, at least one, and under ``hyde`` the passage to embed in the query's place.
-
-    What cannot be transformed comes back as it was, with a note; see :attr:`EngineReply.notes`.
-    """
-
-    queries: tuple[str, ...]
-    hypothetical: str | None = None
-    notes: tuple[str, ...] = ()
-
-
 class Engine(ABC):
     """One open back end. Methods run concurrently on one event loop and may be cancelled at any await.
 
@@ -228,12 +196,38 @@ class Engine(ABC):
         """A sparse vector per input, in order; one of a text without any known term is empty."""
         raise self._missing("sparseEmbed")
 
+    async def embed_multi(self, query: EmbedQuery, call: Call) -> Sequence[Matrix]:
+        """A matrix per input, in order; all rows of all of them are of one dimension."""
+        raise self._missing("multiVector")
+
     async def rerank(self, query: RerankQuery, call: Call) -> Sequence[float | None]:
         """A score per passage, aligned with the input, higher is better; ``None`` where the back end gave none."""
         raise self._missing("rerank")
 
     async def transform(self, query: TransformQuery, call: Call) -> TransformReply:
         raise self._missing("transform")
+
+    async def graph(self, query: GraphQuery, call: Call) -> GraphReply:
+        """Only operations that ``graph.ops`` names are asked for."""
+        raise self._missing("graph")
+
+    async def feedback(self, query: FeedbackQuery, call: Call) -> int:
+        """How many of the signals were taken. Asked once: a signal must not count twice."""
+        raise self._missing("feedback")
+
+    async def memory_build(self, query: MemoryWrite, call: Call) -> MemoryBuilt:
+        """Asked once, like a write."""
+        raise self._missing("memory")
+
+    async def memory_recall(self, query: MemoryRecall, call: Call) -> MemoryReply:
+        raise self._missing("memory")
+
+    async def vendor(self, method: str, params: Mapping[str, Any], call: Call) -> Mapping[str, Any]:
+        """A method below an ``x-…`` capability of this engine. ``params`` are the client's own JSON, checked by nobody.
+
+        Asked once. Raise ``CallerError`` with :data:`~gateway.errors.Code.METHOD_NOT_FOUND` for a name unknown here.
+        """
+        raise self._missing(method)
 
     async def embedded_by(self, identity: str, call: Call) -> None:  # noqa: B027  # most stores cannot remember it
         """Told before :meth:`index_add`: an embedder of this identity made the vectors of the documents to come.
@@ -244,6 +238,13 @@ class Engine(ABC):
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
         """Adds or replaces documents by id; the ids returned are positional."""
         raise self._missing("index")
+
+    async def index_cut(self, documents: Sequence[Document], cutting: Cutting, call: Call) -> IndexAddResult:
+        """Like :meth:`index_add`, for engines that advertise ``index.chunking`` or ``index.contextual``.
+
+        Without it documents come to :meth:`index_add` in pieces that the gateway has cut.
+        """
+        raise self._missing("index.chunking")
 
     async def index_delete(self, ids: Sequence[str], call: Call) -> int:
         """Removes documents; an id that is not there is no error. Returns how many were there."""

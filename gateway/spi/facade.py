@@ -25,6 +25,7 @@ __all__ = [
     "FacadeResponse",
     "FacadeSettings",
     "http_status",
+    "search_score",
     "waiting_headers",
 ]
 
@@ -103,6 +104,13 @@ def waiting_headers(error: RcpError) -> dict[str, str]:
     """``Retry-After`` in whole seconds, where the error says how long to wait."""
     wait = error.data.get("retryAfterMs")
     return {"retry-after": str(math.ceil(wait / 1000))} if isinstance(wait, int | float) else {}
+
+
+def search_score(hit: Mapping[str, Any]) -> float | None:
+    """What a hit scored in the search, for protocols that tell it apart from the score of a reranking."""
+    if (hit.get("scores") or {}).get("rerank") is None:
+        return hit.get("score")
+    return (hit.get("meta") or {}).get("fusedScore", hit.get("score"))
 
 
 S = TypeVar("S", bound=FacadeSettings)

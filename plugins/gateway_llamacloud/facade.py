@@ -18,6 +18,7 @@ from gateway.spi import (
     FacadeSettings,
     Faults,
     http_status,
+    search_score,
     waiting_headers,
 )
 from gateway.spi.codec import dumps, encode, mend
@@ -195,8 +196,9 @@ def params_for(asked: RetrieveRequest, index: IndexSettings) -> dict[str, Any]:
     if k is not None:
         params["k"] = k
     if _reranks(asked):
-        params["rerank"] = {} if top_n is None else {"topN": max(top_n, k or 1)}
-    if asked.num_candidates is not None or top_n is not None:
+        # All that would be returned is reranked, and of that the best are kept.
+        params["rerank"] = {} if k is None else {"topN": max(top_n or 1, top_k or 1)}
+    if asked.num_candidates is not None or (_reranks(asked) and k is not None):
         params["candidateK"] = max(asked.num_candidates or 1, top_k or 1, top_n or 1)
     if asked.score_threshold is not None:
         params["minScore"] = asked.score_threshold
@@ -263,7 +265,7 @@ def _result(hit: Mapping[str, Any], index: IndexSettings) -> Result:
         content=text if isinstance(text, str) else "",
         metadata=metadata,
         rerank_score=scores.get("rerank"),
-        score=hit.get("score"),
+        score=search_score(hit),
         static_fields=_static(hit, meta, index),
     )
 

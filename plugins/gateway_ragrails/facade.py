@@ -22,6 +22,7 @@ from gateway.spi import (
     FacadeSettings,
     Faults,
     http_status,
+    search_score,
     waiting_headers,
 )
 from gateway.spi.codec import dumps, encode
@@ -114,7 +115,7 @@ class RagrailsFacade(Facade):
             asked,
             search_query=rewritten if isinstance(rewritten, str) else asked.query,
             items=items[: asked.rerank_top_k] if asked.use_rerank else items,
-            errors=_losses(asked, result),
+            errors=_losses(asked, result, items),
         )
 
     def failure(self, error: RcpError) -> FacadeResponse:
@@ -165,9 +166,9 @@ def params_for(asked: RetrieveRequest, collection: CollectionSettings) -> dict[s
     if asked.use_query_rewrite:
         params["rewrite"] = "rewrite"
     if asked.use_rerank:
-        # candidateK, then rerank.topN, then k, each at least the next. Which reranker it is, the gateway knows.
+        # All that is fetched is reranked, and the best few are kept. Which reranker it is, the gateway knows.
         kept = min(asked.rerank_top_k, asked.top_k)
-        params |= {"k": kept, "candidateK": asked.top_k, "rerank": {"topN": kept}}
+        params |= {"k": kept, "candidateK": asked.top_k, "rerank": {"topN": asked.top_k}}
     return params
 
 
@@ -218,7 +219,7 @@ def _failures(asked: RetrieveRequest, error: RcpError) -> list[Problem]:
     return [Problem(source=asked.query, error=message, is_retryable=retryable) for message in told]
 
 
-def _losses(asked: RetrieveRequest, result: Mapping[str, Any]) -> list[Problem]:
+def _losses(asked: RetrieveRequest, result: Mapping[str, Any], items: Sequence[Item]) -> list[Problem]:
     """What the federation lost on the way, as far as this protocol calls it a failure."""
     own = (result.get("_meta") or {}).get("x-gateway") or {}
     found: list[Problem] = []
@@ -236,6 +237,9 @@ def _losses(asked: RetrieveRequest, result: Mapping[str, Any]) -> list[Problem]:
                     is_retryable=failed,
                 )
             )
+    missing = asked.use_rerank and items and all(one.rerank_score is None for one in items)
+    if missing and not any(one.stage == "rerank" for one in found):
+        found.append(Problem(source=asked.query, stage="rerank", error="not reranked", is_retryable=True))
     return found
 
 
@@ -248,7 +252,7 @@ def _item(hit: Mapping[str, Any]) -> Item:
     text = hit.get("text")
     return Item(
         id=hit["id"],
-        score=hit.get("score"),
+        score=search_score(hit),
         text=text if isinstance(text, str) else "",
         metadata=meta,
         rerank_score=(hit.get("scores") or {}).get("rerank"),

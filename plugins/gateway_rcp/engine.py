@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from gateway.errors import Code, RcpError
 from gateway.filters import FieldType, Filter, Pushdown
@@ -15,17 +15,33 @@ from gateway.model import (
     EmbedCapability,
     FilterCapability,
     IndexAddResult,
-    IndexCapability,
     RerankCapability,
     read_capabilities,
 )
 from gateway.protocol.peer import Answer
 from gateway.spi.call import Call
 from gateway.spi.codec import mend
-from gateway.spi.engine import EmbedQuery, EmbedReply, Engine, EngineQuery, EngineReply, RerankQuery, SparseVector
+from gateway.spi.engine import Engine, EngineQuery, EngineReply
+from gateway.spi.methods import (
+    Cutting,
+    EmbedQuery,
+    EmbedReply,
+    FeedbackQuery,
+    GraphQuery,
+    GraphReply,
+    Matrix,
+    MemoryBuilt,
+    MemoryRecall,
+    MemoryReply,
+    MemoryWrite,
+    RerankQuery,
+    SparseVector,
+    TransformQuery,
+    TransformReply,
+)
 from gateway.spi.probe import Probe
 from gateway.spi.versions import check_pin
-from gateway_rcp import replies, requests
+from gateway_rcp import further, replies, requests
 from gateway_rcp.probes import probes_of
 from gateway_rcp.pushdown import WireFilters
 from gateway_rcp.session import Session
@@ -51,29 +67,36 @@ def observed(config: RcpConfig, advertised: Mapping[str, Any]) -> Capabilities:
     retrieve = claimed.retrieve
     if retrieve is not None:
         bounds = [bound for bound in (retrieve.max_k, config.max_k) if bound is not None and bound > 0]
-        retrieve = msgspec.structs.replace(retrieve, max_k=min(bounds, default=None))
+        retrieve = replace(retrieve, max_k=min(bounds, default=None))
     writable = claimed.index is not None and claimed.index.writable is True
     return Capabilities(
         retrieve=retrieve,
         embed=_bounded(claimed.embed),
         sparse_embed=claimed.sparse_embed,
+        multi_vector=claimed.multi_vector,
         rerank=_countable(claimed.rerank),
-        index=IndexCapability(writable=True) if writable else None,
+        transform=claimed.transform,
+        graph=claimed.graph,
+        feedback=claimed.feedback,
+        memory=claimed.memory,
+        index=replace(claimed.index, writable=True) if claimed.index is not None and writable else None,
         filter=FilterCapability(fields=fields, operators=operators) if fields else None,
         citations=claimed.citations,
+        # What a gateway says of itself is not said of this one.
+        vendor={name: value for name, value in claimed.vendor.items() if name != "x-gateway"},
     )
 
 
 def _bounded(embed: EmbedCapability | None) -> EmbedCapability | None:
     if embed is None or embed.batch_limit is None or embed.batch_limit > 0:
         return embed
-    return msgspec.structs.replace(embed, batch_limit=None)
+    return replace(embed, batch_limit=None)
 
 
 def _countable(rerank: RerankCapability | None) -> RerankCapability | None:
     if rerank is None or rerank.max_candidates is None or rerank.max_candidates > 0:
         return rerank
-    return msgspec.structs.replace(rerank, max_candidates=None)
+    return replace(rerank, max_candidates=None)
 
 
 class RcpEngine(Engine):
@@ -178,9 +201,47 @@ class RcpEngine(Engine):
                 self._rerank_keys = keys
         return replies.scores(answer, count=len(query.passages))
 
+    async def embed_multi(self, query: EmbedQuery, call: Call) -> Sequence[Matrix]:
+        texts = [mend(text) for text in query.inputs]
+        answer = await self._session.call("embed/multi", {"inputs": texts, "kind": query.kind}, call)
+        wanted = _refused_key(answer, _EMBED_KEYS)
+        if wanted is not None:
+            answer = await self._session.call("embed/multi", {wanted: texts, "kind": query.kind}, call)
+        return further.matrices(answer, count=len(texts))
+
+    async def transform(self, query: TransformQuery, call: Call) -> TransformReply:
+        params = {"query": mend(query.text), "method": query.method, "n": query.n}
+        return further.transformed(await self._session.call("query/transform", params, call))
+
+    async def graph(self, query: GraphQuery, call: Call) -> GraphReply:
+        answer = await self._session.call("graph", further.graph_params(query), call, progress=True)
+        return further.traversed(answer)
+
+    async def feedback(self, query: FeedbackQuery, call: Call) -> int:
+        return further.taken(await self._session.call("feedback", further.feedback_params(query), call))
+
+    async def memory_build(self, query: MemoryWrite, call: Call) -> MemoryBuilt:
+        return further.built(await self._session.call("memory/build", further.build_params(query), call))
+
+    async def memory_recall(self, query: MemoryRecall, call: Call) -> MemoryReply:
+        return further.recalled(await self._session.call("memory/recall", further.recall_params(query), call))
+
+    async def vendor(self, method: str, params: Mapping[str, Any], call: Call) -> Mapping[str, Any]:
+        """The client's own parameters, but for ``_meta``, which is ours (RCP section 6.2)."""
+        own = {name: value for name, value in requests.mended(params).items() if name != "_meta"}
+        return replies.result(await self._session.call(method, own, call))
+
+    async def index_cut(self, documents: Sequence[Document], cutting: Cutting, call: Call) -> IndexAddResult:
+        return await self._add(
+            documents, {name: True for name in ("chunk", "contextual") if getattr(cutting, name)}, call
+        )
+
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
+        return await self._add(documents, {}, call)
+
+    async def _add(self, documents: Sequence[Document], options: Mapping[str, bool], call: Call) -> IndexAddResult:
         given = [None if document.id is None else str(document.id) for document in documents]
-        params = requests.add_params(documents)
+        params = {**requests.add_params(documents), **options}
         try:
             return replies.ids(await self._session.call("index/add", params, call), given=given)
         except RcpError as error:

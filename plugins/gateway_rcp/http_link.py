@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.errors import BackendUnavailable, Code, RateLimited, RcpError
-from gateway.protocol.peer import Answer, Peer, PeerError, Progress, Request, failure
+from gateway.protocol.peer import Answer, Log, Peer, PeerError, Progress, Request, failure
 from gateway.secret import Secret
 from gateway.spi.call import Call
 from gateway.spi.http import HttpClient, HttpStream, retry_after_ms
@@ -82,6 +82,9 @@ class HttpLink:
                         if call is not None:
                             call.progress(fraction, stage)
                     case event:
+                        if isinstance(event, Log) and call is not None:
+                            # Whatever comes in the stream of a request belongs to it.
+                            call.log(event.level, event.message)
                         note(self._logger, event)
         raise BackendUnavailable("the engine's stream ended without an answer")
 

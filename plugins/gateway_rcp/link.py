@@ -37,8 +37,8 @@ class Link(Protocol):
         """Sends a request and waits for its answer, for as long as the caller lets it.
 
         ``_meta`` is made of ``call`` when the request goes out, so that no waiting before it is counted as time left.
-        With ``progress`` the call hears how far the upstream is. Raises :class:`~gateway.errors.RcpError` where there
-        is no answer. When it is cancelled the upstream is told.
+        With ``progress`` the call hears how far the upstream is, and what it logs of this request. Raises
+        :class:`~gateway.errors.RcpError` where there is no answer. When it is cancelled the upstream is told.
         """
 
 
@@ -96,4 +96,6 @@ def call_meta(call: Call) -> dict[str, Any]:
     milliseconds = left * 950 - 1
     if milliseconds < 2**53:
         meta["deadlineMs"] = max(1, int(milliseconds))
+    if call.log_level is not None:
+        meta["logLevel"] = call.log_level
     return meta

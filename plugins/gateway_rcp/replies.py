@@ -18,7 +18,20 @@ from gateway.spi.codec import Raw, decode, mend, salvage
 from gateway.spi.engine import EmbedReply, EngineReply, SparseVector
 from gateway_rcp.encoded import ABSENT, EncodedHit
 
-__all__ = ["deleted", "embeddings", "hits", "identifier", "ids", "scores"]
+__all__ = [
+    "deleted",
+    "embeddings",
+    "finite",
+    "hits",
+    "identifier",
+    "ids",
+    "notes",
+    "plain_hit",
+    "result",
+    "scores",
+    "sparse_vectors",
+    "vector",
+]
 
 Members = Mapping[str, Any]
 _NOTES = 10
@@ -53,18 +66,18 @@ def hits(answer: Answer, *, k: int) -> EngineReply:
     reply, found = _retrieved(answer.object(), k)
     given = len(reply.hits)
     bad = min(given, k) - len(found)
-    notes = _notes(_plain(reply.usage))
+    told = _notes(_plain(reply.usage))
     if bad:
-        notes.append(f"{bad} hits without a usable id were dropped")
+        told.append(f"{bad} hits without a usable id were dropped")
     if given > k:
-        notes.append(f"{given - k} hits beyond the {k} asked for were dropped")
+        told.append(f"{given - k} hits beyond the {k} asked for were dropped")
     version = _plain(reply.index_version)
     return EngineReply(
         hits=found,
         exhausted=given < k and not _more(reply),
         # One that was cut could never be asked for again.
         index_version=mend(version) if isinstance(version, str) and len(version) <= _VERSION_LETTERS else None,
-        notes=tuple(notes),
+        notes=tuple(told),
     )
 
 
@@ -102,13 +115,32 @@ def _hit(members: Mapping[str, Raw] | None) -> Hit | None:
     id = identifier(_plain(members.get("id")))
     if id is None:
         return None
-    confidence = _finite(_plain(members.get("confidence")))
+    confidence = finite(_plain(members.get("confidence")))
     return Hit(
         id,
-        _finite(_plain(members.get("score"))),
+        finite(_plain(members.get("score"))),
         confidence if confidence is not None and 0 <= confidence <= 1 else None,
         {name: raw for name, raw in members.items() if name not in _READ_APART and not _null(raw)},
     )
+
+
+def plain_hit(value: Any) -> Hit | None:
+    """A hit of plain values, ``None`` if it is none."""
+    id = identifier(value.get("id")) if isinstance(value, dict) else None
+    if not id:
+        return None
+    confidence = finite(value.get("confidence"))
+    return Hit(
+        id,
+        finite(value.get("score")),
+        confidence if confidence is not None and 0 <= confidence <= 1 else None,
+        {name: item for name, item in value.items() if name not in _READ_APART and item is not None},
+    )
+
+
+def notes(members: Members) -> tuple[str, ...]:
+    """What the upstream says of its answer, for the caller."""
+    return tuple(_notes(members.get("usage")))
 
 
 def identifier(value: Any) -> str | None:
@@ -149,19 +181,19 @@ def _sentence(text: str) -> str:
 
 def embeddings(answer: Answer, *, count: int) -> EmbedReply:
     """One vector per input, of one dimension, finite; base64 of little-endian float32 is read too (section 7.3.1)."""
-    result = _result(answer)
-    given = result.get("vectors")
+    members = result(answer)
+    given = members.get("vectors")
     if not isinstance(given, list) or len(given) != count:
         raise BackendUnavailable("the engine did not answer with one vector per input")
-    vectors = tuple(_vector(item) for item in given)
-    if len({len(vector) for vector in vectors}) > 1 or any(not vector for vector in vectors):
+    vectors = tuple(vector(item) for item in given)
+    if len({len(one) for one in vectors}) > 1 or any(not one for one in vectors):
         raise BackendUnavailable("the engine's vectors are not of one dimension")
     return EmbedReply(vectors=vectors)
 
 
 def sparse_vectors(answer: Answer, *, count: int) -> list[SparseVector]:
     """One sparse vector per input (section 7.4): ``{"sparse": [{"indices": […], "values": […]}]}``."""
-    given = _result(answer).get("sparse")
+    given = result(answer).get("sparse")
     if not isinstance(given, list) or len(given) != count:
         raise BackendUnavailable("the engine did not answer with one sparse vector per input")
     return [_sparse(item) for item in given]
@@ -173,13 +205,14 @@ def _sparse(given: Any) -> SparseVector:
     if not isinstance(indices, list) or not isinstance(values, list) or len(indices) != len(values):
         raise BackendUnavailable("the engine's sparse vector has no indices and values of one length")
     places = [int(item) for item in indices if isinstance(item, int) and not isinstance(item, bool) and item >= 0]
-    numbers = [number for number in map(_finite, values) if number is not None]
+    numbers = [number for number in map(finite, values) if number is not None]
     if len(places) != len(indices) or len(numbers) != len(values):
         raise BackendUnavailable("the engine's sparse vector holds something that is not a number")
     return SparseVector(tuple(places), tuple(numbers))
 
 
-def _vector(given: Any) -> tuple[float, ...]:
+def vector(given: Any) -> tuple[float, ...]:
+    """Finite numbers, from a list of them or from base64 of little-endian float32 (section 7.3.1)."""
     if isinstance(given, str):
         try:
             packed = base64.b64decode(given, validate=True)
@@ -190,7 +223,7 @@ def _vector(given: Any) -> tuple[float, ...]:
         given = list(struct.unpack(f"<{len(packed) // 4}f", packed))
     if not isinstance(given, list):
         raise BackendUnavailable("the engine's vector is not a list of numbers")
-    numbers = [_finite(item) for item in given]
+    numbers = [finite(item) for item in given]
     whole = tuple(number for number in numbers if number is not None)
     if len(whole) != len(numbers):
         raise BackendUnavailable("the engine's vector holds something that is not a finite number")
@@ -199,15 +232,15 @@ def _vector(given: Any) -> tuple[float, ...]:
 
 def scores(answer: Answer, *, count: int) -> list[float | None]:
     """A score per passage: ``scores``, else the ``results`` (or ``hits``, ``ranking``) of real peers (DECISIONS D4)."""
-    result = _result(answer)
+    members = result(answer)
     found: list[float | None] = [None] * count
-    aligned = result.get("scores")
+    aligned = members.get("scores")
     if isinstance(aligned, list):
         for index, value in enumerate(aligned[:count]):
-            found[index] = _finite(value)
+            found[index] = finite(value)
     else:
         listed = next(
-            (result[key] for key in ("results", "hits", "ranking") if isinstance(result.get(key), list)), None
+            (members[key] for key in ("results", "hits", "ranking") if isinstance(members.get(key), list)), None
         )
         if listed is None:
             raise BackendUnavailable("the engine's answer holds no scores")
@@ -224,30 +257,31 @@ def _place(item: Any, found: list[float | None]) -> None:
     index = item.get("index")
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(found) or found[index] is not None:
         return
-    found[index] = _finite(item.get("score", item.get("relevance_score")))
+    found[index] = finite(item.get("score", item.get("relevance_score")))
 
 
 def ids(answer: Answer, *, given: Sequence[str | None]) -> IndexAddResult:
     """The ids of added documents, in order; an upstream that does not name them all took ours, if we gave any."""
-    result = _result(answer)
-    listed = result.get("ids")
+    members = result(answer)
+    listed = members.get("ids")
     read = [identifier(item) for item in listed] if isinstance(listed, list) else []
     if len(read) != len(given):
         read = list(given)
     if any(id is None for id in read):
         raise BackendUnavailable("the engine did not name the documents it added", retryable=False)
-    chunks = result.get("chunks")
+    chunks = members.get("chunks")
     counted = chunks if isinstance(chunks, int) and not isinstance(chunks, bool) and chunks >= 0 else None
     return IndexAddResult(ids=tuple(id for id in read if id is not None), chunks=counted)
 
 
 def deleted(answer: Answer) -> int:
     """How many documents were there; 0 if the upstream does not say."""
-    value = _result(answer).get("deleted")
+    value = result(answer).get("deleted")
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
 
 
-def _result(answer: Answer) -> dict[str, Any]:
+def result(answer: Answer) -> dict[str, Any]:
+    """The answer's result as plain values. Raises the upstream's error, or what an unreadable one is."""
     value = _plain(answer.object())
     if not isinstance(value, dict):
         raise BackendUnavailable("the engine's answer cannot be read")
@@ -273,7 +307,7 @@ def _null(raw: Raw) -> bool:
     return memoryview(raw).nbytes == 4 and bytes(raw) == b"null"
 
 
-def _finite(value: Any) -> float | None:
+def finite(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

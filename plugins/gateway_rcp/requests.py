@@ -12,7 +12,7 @@ from gateway.model import Capabilities, Content, Document, RecencyOptions, Reran
 from gateway.spi.codec import mend
 from gateway.spi.engine import EngineQuery, RerankQuery
 
-__all__ = ["add_params", "clamp", "rerank_params", "retrieve_params"]
+__all__ = ["add_params", "clamp", "mended", "rerank_params", "retrieve_params"]
 
 _TEXT_ONLY = ("text",)
 
@@ -128,18 +128,19 @@ def _document(document: Document) -> dict[str, Any]:
     if document.id is not None:
         wire["id"] = mend(str(document.id))
     if document.meta is not None:
-        wire["meta"] = _mended(document.meta)
+        wire["meta"] = mended(document.meta)
     return wire
 
 
-def _mended(value: Any) -> Any:
+def mended(value: Any) -> Any:
+    """Plain JSON with its texts mended."""
     match value:
         case str():
             return mend(value)
         case dict():
-            return {mend(str(name)): _mended(item) for name, item in value.items()}
+            return {mend(str(name)): mended(item) for name, item in value.items()}
         case list() | tuple():
-            return [_mended(item) for item in value]
+            return [mended(item) for item in value]
         case _:
             return value
 

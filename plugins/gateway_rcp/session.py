@@ -64,7 +64,7 @@ class Session:
             method,
             params,
             call=call,
-            progress=progress and self._streams(),
+            progress=(progress and self._streams()) or self._logs(call),
             session=self.handshake.session,
         )
         if answer.error is not None:
@@ -75,6 +75,11 @@ class Session:
 
     def _streams(self) -> bool:
         return self._streaming and self.handshake.capabilities.get("streaming") not in (None, False)
+
+    def _logs(self, call: Call) -> bool:
+        """What an upstream logs of a request comes back beside its progress, and only if somebody wants it."""
+        offered = self.handshake.capabilities.get("log") not in (None, False)
+        return self._streaming and offered and call.log_level is not None
 
     async def _open(self) -> None:
         try:

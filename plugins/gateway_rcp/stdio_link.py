@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any
 
 from gateway.errors import BackendUnavailable, Code, RcpError, UpstreamError
-from gateway.protocol.peer import Answer, Peer, Progress
+from gateway.protocol.peer import Answer, Log, Peer, Progress
 from gateway.spi.call import Call
 from gateway.spi.engine import EngineContext, Process
 from gateway_rcp.link import CANCEL_SECONDS, Tasks, call_meta, note
@@ -180,6 +180,9 @@ class StdioLink:
                 if waiting is not None and waiting.call is not None:
                     waiting.call.progress(fraction, stage)
             case event:
+                waiting = self._calls.get(event.id) if isinstance(event, Log) and event.id is not None else None
+                if isinstance(event, Log) and waiting is not None and waiting.call is not None:
+                    waiting.call.log(event.level, event.message)
                 note(self._logger, event)
 
     def _down(self, process: Process) -> None:

@@ -284,18 +284,11 @@ async def test_one_document_is_removed_once_and_never_less_than_no_time() -> Non
         answer = await gateway.call("index/delete", {"ids": ["one/y", "y", 7, "7", 7.0]})
         assert answer["result"] == {"deleted": 0}
         assert (await gateway.call("index/delete", {"ids": []}))["result"] == {"deleted": 0}
-    assert asked == [["y", "7"]]
-
-
-async def test_chunking_is_not_offered_since_it_is_not_handed_on() -> None:
-    script = Script(capabilities={"index": {"writable": True, "chunking": True, "contextual": True}})
-    async with gateway_of({"a": script}, writes="a") as gateway:
-        assert (await offered(gateway))["index"] == {"writable": True}
-        for option in ("chunk", "contextual"):
-            error = (await gateway.call("index/add", {"documents": [{"text": "t"}], option: True}))["error"]
-            assert (error["code"], error["data"]["option"]) == (-32005, option)
-            plain = {"documents": [{"text": "t"}], option: False}
-            assert "result" in await gateway.call("index/add", plain)
+    # The pieces of what was cut up here go first, the documents with their first pieces last.
+    first, last = asked
+    assert {id.partition("#")[0] for id in first} == {"y", "7"}
+    assert "y#0" not in first
+    assert last == ["y", "7", "y#0", "7#0"]
 
 
 async def test_a_write_to_an_engine_that_is_down_fails_openly() -> None:
@@ -317,7 +310,9 @@ async def test_ids_of_another_corpus_name_nothing_where_writes_go() -> None:
         await gateway.call("index/add", {"documents": [{"id": "two/x", "text": "t"}, {"id": "y", "text": "t"}]})
         assert [document.id for document in a.added] == ["two/x", "y"]
         assert (await gateway.call("index/delete", {"ids": ["two/x"]}))["result"] == {"deleted": 0}
-        assert (await gateway.call("index/delete", {"ids": ["one/two/x", "one/y", "y"]}))["result"] == {"deleted": 2}
+        assert (await gateway.call("index/delete", {"ids": ["one/two/x", "one/y"]}))["result"] == {"deleted": 2}
+        anybodys = (await gateway.call("index/delete", {"ids": ["one/y", "y"]}))["error"]
+        assert (anybodys["code"], anybodys["data"]["field"]) == (-32602, "ids[1]")
 
 
 # What is forwarded, and how lists are fused.

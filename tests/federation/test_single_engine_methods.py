@@ -233,3 +233,110 @@ async def test_progress_brings_each_engines_hits_as_it_answers_filtered_and_seal
     partial = [[one["id"] for one in frame["partial"]["hits"]] for frame in told if "partial" in frame]  # type: ignore[operator,index]
     # As they fuse: a alone, then both, where x has the better weight of the first; then the fused list itself.
     assert partial == [["x"], ["x"], ["x"]]
+
+
+# Several vectors to a text
+
+
+@obligation(175, 176)
+@pytest.mark.parametrize("key", ["inputs", "texts"])
+async def test_a_text_becomes_a_matrix_of_one_fixed_engine(key: str) -> None:
+    first = {"retrieve": None, "multiVector": {"dimension": 2, "identity": "words"}}
+    other = {"retrieve": None, "multiVector": {"dimension": 2, "identity": "other"}}
+    scripts = {"a": Script(capabilities=first), "b": Script(capabilities=other)}
+    async with gateway_of(scripts) as gateway:
+        told = (await gateway.call("info"))["result"]["capabilities"]
+        assert told["multiVector"] == {"dimension": 2, "identity": "words"}
+        for _ in range(3):
+            result = (await gateway.call("embed/multi", {key: ["a bb", "ccc"]}))["result"]
+            assert result == {"matrices": [[[1.0, 1.0], [2.0, 1.0]], [[3.0, 1.0]]], "dimension": 2}
+        asked = (await gateway.call("embed/multi", {key: ["a"], "encoding": "json"}))["result"]
+        assert asked == {"matrices": [[[1.0, 1.0]]], "dimension": 2, "encoding": "json"}
+        assert (await gateway.call("embed/multi", {key: []}))["result"] == {"matrices": [], "dimension": 2}
+
+
+@obligation(176)
+async def test_rows_of_a_matrix_are_compact_where_that_is_asked_for() -> None:
+    """The schema of results knows numbers only; a client that asks for base64 has read section 7.3.1."""
+    import json
+
+    from gateway.caller import ANONYMOUS
+    from gateway.protocol.session import Session
+
+    async with gateway_of({"a": Script(capabilities={"multiVector": {}})}) as gateway:
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "embed/multi",
+                 "params": {"inputs": ["a bb"], "encoding": "f32-base64"}}  # fmt: skip
+        session = Session("implicit", ANONYMOUS)
+        answer = await gateway.gateway.dispatcher.answer(json.dumps(asked).encode(), session)
+    result = json.loads(answer or b"")["result"]
+    assert (result["encoding"], result["dimension"]) == ("f32-base64", 2)
+    (rows,) = result["matrices"]
+    assert [struct.unpack("<2f", base64.b64decode(row)) for row in rows] == [(1.0, 1.0), (2.0, 1.0)]
+
+
+ROW = (1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [[], [(ROW,)] * 2, [(ROW, (1.0,))], [((1.0,),)], [((),)], [((float("nan"), 1.0),)]], ids=str
+)
+async def test_matrices_that_are_none_are_the_engines_failure(wrong: list[tuple[tuple[float, ...], ...]]) -> None:
+    given = wrong
+
+    async def multi(query: object, call: Call) -> list[tuple[tuple[float, ...], ...]]:
+        return given
+
+    script = Script(capabilities={"multiVector": {"dimension": 2}}, multi=multi)
+    async with gateway_of({"a": script}) as gateway:
+        error = (await gateway.call("embed/multi", {"inputs": ["a"]}))["error"]
+        assert (error["code"], error["data"]["engine"]) == (-32010, "a")
+        given = [()]
+        assert (await gateway.call("embed/multi", {"inputs": [""]}))["result"] == {"matrices": [[]], "dimension": 2}
+        refused = (await gateway.call("embed/multi", {"inputs": ["a"], "encoding": "f16"}))["error"]
+        assert (refused["code"], refused["data"]["option"]) == (-32005, "f16")
+
+
+# Several engines that rerank
+
+
+@obligation(178)
+async def test_a_method_of_reranking_goes_to_the_engine_that_offers_it() -> None:
+    scripts = {
+        "a": Script(capabilities={"rerank": {"methods": ["cross-encoder"], "models": ["small"], "maxCandidates": 9}}),
+        "b": Script(capabilities={"rerank": {"methods": ["llm", "own"], "models": ["large"], "maxCandidates": 2}}),
+        "c": Script(capabilities={"rerank": {"methods": ["llm", "colbert"]}}),
+    }
+    asked: list[str] = []
+
+    def reranks(id: str) -> object:
+        async def rerank(query: object, call: Call) -> list[float]:
+            asked.append(id)
+            return [1.0]
+
+        return rerank
+
+    for id, script in scripts.items():
+        script.rerank = reranks(id)  # type: ignore[assignment]
+    async with gateway_of(scripts) as gateway:
+        told = (await gateway.call("info"))["result"]["capabilities"]
+        methods, models = ["cross-encoder", "colbert", "llm"], ["small", "large"]
+        assert told["rerank"] == {"methods": methods, "maxCandidates": 2, "models": models}
+        assert told["x-gateway"]["rerank"]["methods"] == ["bm25", "own"]
+
+        async def rerank(**params: object) -> dict[str, object]:
+            answer: dict[str, object] = await gateway.call("rerank", {"query": "q", "passages": ["p"], **params})
+            return answer
+
+        for params in ({}, {"method": "llm"}, {"method": "colbert"}, {"method": "own"}, {"model": "large"},
+                       {"method": "llm", "model": "dear"}, {"method": "llm", "model": "large"}):  # fmt: skip
+            assert "result" in await rerank(**params)
+        assert asked == ["a", "b", "c", "b", "b", "c", "b"]
+        for params, option in (
+            ({"method": "telepathy"}, "telepathy"),
+            ({"method": "cross-encoder", "model": "large"}, "large"),
+        ):
+            error = (await gateway.call("rerank", {"query": "q", "passages": ["p"], **params}))["error"]
+            assert (error["code"], error["data"]["option"]) == (-32005, option)
+        many = (await gateway.call("rerank", {"query": "q", "passages": ["p"] * 3, "method": "llm"}))["error"]
+        assert (many["code"], many["data"]["field"]) == (-32602, "passages")
+        assert "result" in await rerank(passages=["p"] * 9)

@@ -65,7 +65,7 @@ class Providers:
     """``limit`` takes the place of each service's own batch limit; ``faults`` says what goes wrong next.
 
     A fault is a status (429 and 503 with ``Retry-After``), or one of ``shuffled``, ``short``, ``twice``, ``beyond``,
-    ``wide``, ``nan``, ``null``, ``huge``, ``html``, ``no index``, ``quota``, ``echo`` and ``hang``.
+    ``wide``, ``nan``, ``null``, ``negative``, ``huge``, ``html``, ``no index``, ``quota``, ``echo`` and ``hang``.
     """
 
     url: str = ""
@@ -216,6 +216,8 @@ class Providers:
                 scored.append((len(passages), 0.0))
             case "null":
                 scored[0] = (scored[0][0], None)
+            case "negative":
+                scored = [(at, score - 1) for at, score in scored]
             case "nan":
                 scored[0] = (scored[0][0], "@")
         name = "score" if dialect == "tei" else "relevance_score"

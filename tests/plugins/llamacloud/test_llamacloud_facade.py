@@ -119,6 +119,20 @@ async def test_the_references_request_gets_the_references_response() -> None:
     }
 
 
+async def test_reranking_is_done_by_the_gateway_and_told_beside_the_searchs_score() -> None:
+    found = [hit("a", 0.9, text="nothing of the kind"), hit("b", 0.8, text="the key findings are these")]
+    async with scripted(Script(hits=found)) as gateway:
+        first, second = await posted(gateway)
+        plain = await posted(gateway, rerank={"enabled": False})
+    assert [one["static_fields"]["parsed_directory_file_id"] for one in (first, second)] == ["b", "a"]
+    assert first["rerank_score"] > second["rerank_score"]
+    assert (first["score"], second["score"]) == (pytest.approx(1 / 62), pytest.approx(1 / 61))
+    assert [(one["content"], one["rerank_score"]) for one in plain] == [
+        ("nothing of the kind", None),
+        ("the key findings are these", None),
+    ]
+
+
 async def test_a_hit_that_is_no_part_of_a_document_is_one_itself() -> None:
     odd = hit("x", 1.0, meta={"deep": {"a": 1}, "mixed": [1, "a"], "nothing": None, "yes": True})
     async with scripted(Script(hits=[odd])) as gateway:
@@ -241,7 +255,9 @@ RERANKS = {"rerankBuiltin": True}
         ({"rerank": {"enabled": False}}, {}, RERANKS, None),
         ({}, {"defaults": {"rerank": False}}, RERANKS, None),
         ({"rerank": {"enabled": True}}, {"defaults": {"rerank": False}}, RERANKS, {}),
-        ({"rerank": {"top_n": 4}, "top_k": 20}, {}, RERANKS, {"topN": 4}),
+        ({"rerank": {"top_n": 4}, "top_k": 20}, {}, RERANKS, {"topN": 20}),
+        ({"rerank": {"top_n": 4}}, {}, RERANKS, {"topN": 4}),
+        ({"top_k": 20}, {}, RERANKS, {"topN": 20}),
     ],
 )
 async def test_reranking_is_asked_for_as_the_protocol_has_it(body: Any, index: Any, offered: Any, rerank: Any) -> None:
@@ -250,7 +266,7 @@ async def test_reranking_is_asked_for_as_the_protocol_has_it(body: Any, index: A
 
 async def test_candidates_rerankings_and_results_are_one_funnel() -> None:
     params = await through(Asked(**RERANKS), {"rerank": {"top_n": 4}, "top_k": 20, "num_candidates": 100})
-    assert (params["candidateK"], params["rerank"], params["k"]) == (100, {"topN": 4}, 4)
+    assert (params["candidateK"], params["rerank"], params["k"]) == (100, {"topN": 20}, 4)
     params = await through(Asked(**RERANKS), {"rerank": {"top_n": 40}, "top_k": 20})
     assert (params["candidateK"], params["rerank"], params["k"]) == (40, {"topN": 40}, 20)
 
@@ -281,7 +297,11 @@ async def test_defaults_of_an_index_stand_in_for_what_is_left_out() -> None:
 
 async def test_a_threshold_is_read_on_the_scale_of_the_scores_that_are_given() -> None:
     async with on_memory() as gateway:
-        scores = [one["score"] for one in await posted(gateway)]
+        off = {"enabled": False}
+        scores = [one["score"] for one in await posted(gateway, rerank=off)]
+        assert len(await posted(gateway, rerank=off, score_threshold=scores[1])) == 2
+        # After reranking that is the reranker's.
+        scores = [one["rerank_score"] for one in await posted(gateway)]
         assert len(await posted(gateway, score_threshold=scores[1])) == 2
 
 

@@ -107,13 +107,40 @@ async def test_the_references_plain_request_gets_its_response() -> None:
     }
 
 
-async def test_reranking_that_nobody_does_is_a_failure_beside_the_items() -> None:
-    script = Script(hits=[hit(f"x{n}", 1 - n / 100) for n in range(30)])
+@pytest.mark.parametrize("reranker", ["voyage", "bm25"])
+async def test_the_references_request_with_reranking_is_reranked_by_the_gateway(reranker: str) -> None:
+    texts = [f"nothing of the kind {number}" for number in range(29)]
+    texts.insert(15, "how do i authenticate")
+    script = Script(hits=[hit(f"x{n}", 1 - n / 100, text=text) for n, text in enumerate(texts)])
     async with scripted(one=script) as gateway:
+        answer = await posted(gateway, {**RERANKED, "reranker": reranker})
+    assert (answer["retrieved"], len(answer["items"]), answer["failed"], answer["errors"]) == (5, 5, 0, [])
+    first, *others = answer["items"]
+    # The search's own score stays beside the reranker's.
+    assert (first["id"], first["score"]) == ("x15", pytest.approx(1 / 76))
+    assert all(one["rerank_score"] < first["rerank_score"] for one in others)
+    assert script.queries[0].k == 20
+
+
+async def test_a_reranker_that_fails_is_a_failure_beside_the_items() -> None:
+    async def rerank(query: Any, call: Any) -> Any:
+        raise BackendUnavailable("it is down")
+
+    offers = {"retrieve": None, "rerank": {"methods": ["cross-encoder"]}}
+    scripts = {"one": Script(hits=[GUIDE]), "two": Script(capabilities=offers, rerank=rerank)}
+    async with scripted(**scripts) as gateway:
         answer = await posted(gateway, RERANKED)
-    assert (answer["retrieved"], len(answer["items"]), answer["failed"]) == (5, 5, 1)
-    assert [(one["stage"], one["isRetryable"]) for one in answer["errors"]] == [("rerank", False)]
-    assert script.queries[0].k >= 20
+    assert [one["id"] for one in answer["items"]] == ["guide-3"]
+    assert [(one["stage"], one["isRetryable"]) for one in answer["errors"]] == [("rerank", True)]
+
+
+async def test_rewriting_that_an_engine_offers_is_done_and_told() -> None:
+    offers = {"retrieve": None, "transform": {"methods": ["rewrite"]}}
+    scripts = {"one": Script(hits=[GUIDE]), "two": Script(capabilities=offers)}
+    async with scripted(**scripts) as gateway:
+        answer = await posted(gateway, REWRITTEN)
+    assert (answer["query"], answer["search_query"], answer["failed"]) == (QUESTION, QUESTION.upper(), 0)
+    assert [query.text for query in scripts["one"].queries] == [QUESTION.upper()]
 
 
 async def test_rewriting_that_nobody_does_is_a_failure_beside_the_items() -> None:
@@ -158,12 +185,12 @@ async def test_a_plain_request_asks_for_neither_reranking_nor_rewriting() -> Non
 @pytest.mark.parametrize(
     ("body", "funnel"),
     [
-        ({"top_k": 20}, (20, 5, 5)),
-        ({"top_k": 20, "rerank_top_k": 7}, (20, 7, 7)),
+        ({"top_k": 20}, (20, 20, 5)),
+        ({"top_k": 20, "rerank_top_k": 7}, (20, 20, 7)),
         ({"top_k": 3, "rerank_top_k": 7}, (3, 3, 3)),
     ],
 )
-async def test_reranking_is_a_funnel_from_top_k_to_rerank_top_k(body: Any, funnel: Any) -> None:
+async def test_all_that_is_fetched_is_reranked_and_the_best_are_kept(body: Any, funnel: Any) -> None:
     params, _ = await through(Asked(), use_rerank=True, **body)
     assert (params["candidateK"], params["rerank"]["topN"], params["k"]) == funnel
 

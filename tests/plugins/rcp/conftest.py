@@ -37,6 +37,7 @@ class FakeCall:
     seconds: float = 30.0
     route: Route = field(default_factory=lambda: Route(2, ("me",)))
     told: list[tuple[float, str]] = field(default_factory=list)
+    log_level: str | None = None
 
     def remaining(self) -> float:
         return self.seconds

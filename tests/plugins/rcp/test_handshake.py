@@ -110,7 +110,8 @@ async def test_only_what_this_engine_serves_is_offered(over):
         offered = engine.capabilities()
     assert offered.filter is not None
     assert offered.filter.fields == {"lang": "keyword", "year": "int", "spot": "geo"}
-    assert offered.transform is None
+    assert offered.transform.methods == ("rewrite",)
+    assert offered.session is None
     assert offered.streaming is None
     assert offered.index is not None
 

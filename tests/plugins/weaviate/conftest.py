@@ -45,6 +45,7 @@ class StubCall:
     budget: float = 10.0
     route: Route = field(default_factory=Route)
     told: list[tuple[float, str]] = field(default_factory=list)
+    log_level: str | None = None
 
     def remaining(self) -> float:
         return self.budget

@@ -287,14 +287,71 @@ def test_ids_to_delete_are_text_or_numbers() -> None:
 
 
 def test_a_method_without_a_struct_gets_a_plain_object() -> None:
-    assert _decode("graph", '{"op":"local"}') == {"op": "local"}
+    assert _decode("catalog/list", '{"any":[1]}') == {"any": [1]}
     assert _decode("catalog/list", "") == {}
-    assert _field("graph", '{"_meta":5}') == "_meta"
-    assert _decode("memory/recall", r'{"query":"x"}') == {"query": "x"}
+    assert _field("catalog/list", '{"_meta":5}') == "_meta"
 
 
 def test_bad_utf8_in_a_plain_object_is_mended() -> None:
-    assert decode("graph", b'{"query":"\xff"}') == {"query": "\ufffd"}
+    assert decode("catalog/list", b'{"query":"\xff"}') == {"query": "\ufffd"}
+
+
+@obligation(179)
+def test_a_question_to_a_graph_names_its_operation_and_where_to_start() -> None:
+    request = _decode("graph", '{"op":"neighbors","seedIds":["a",7],"k":3.0,"hops":2,"level":0}')
+    assert (request.op, request.seed_ids, request.k, request.hops) == ("neighbors", ["a", 7], 3, 2)
+    assert _decode("graph", '{"op":"neighbors","node":"a"}') == _decode("graph", '{"op":"neighbors","seedIds":["a"]}')
+    for params, field in (
+        ("{}", "op"),
+        ('{"op":7}', "op"),
+        ('{"op":"local","query":5}', "query"),
+        ('{"op":"local","k":0}', "k"),
+        ('{"op":"local","hops":0}', "hops"),
+        ('{"op":"local","level":-1}', "level"),
+        ('{"op":"local","seedIds":"a"}', "seedIds"),
+        ('{"op":"local","seedIds":["a",true]}', "seedIds[1]"),
+        ('{"op":"local","seedIds":["a",""]}', "seedIds[1]"),
+        ('{"op":"local","seedIds":["a"],"node":"b"}', "node"),
+        ('{"op":"local","_meta":5}', "_meta"),
+    ):
+        assert _field("graph", params) == field, params
+
+
+@obligation(184)
+def test_a_signal_names_its_hit() -> None:
+    (signal,) = _decode("feedback", '{"signals":[{"hitId":7,"used":true,"reward":-1,"new":{}}]}').signals
+    assert (signal.hit_id, signal.used, signal.reward, signal.helpful) == (7, True, -1, None)
+    for params, field in (
+        ("{}", "signals"),
+        ('{"signals":{}}', "signals"),
+        ('{"signals":[{"hitId":"a"},{"used":true}]}', "signals[1].hitId"),
+        ('{"signals":[{"hitId":true}]}', "signals[0].hitId"),
+        ('{"signals":[{"hitId":""}]}', "signals[0].hitId"),
+        ('{"signals":[{"hitId":"a","reward":1.5}]}', "signals[0].reward"),
+        ('{"signals":[{"hitId":"a","helpful":1}]}', "signals[0].helpful"),
+        ('{"signals":[],"query":5}', "query"),
+    ):
+        assert _field("feedback", params) == field, params
+
+
+@obligation(185)
+def test_what_a_memory_is_asked() -> None:
+    built = _decode("memory/build", '{"documents":[{"text":"a","id":7},{"text":"b"}],"scope":"session"}')
+    assert [(one.id, one.text) for one in built.documents] == [(7, "a"), (None, "b")]
+    assert _decode("memory/build", "{}").documents is None
+    assert _decode("memory/recall", '{"query":"x","memoryId":"m","n":2}').n == 2
+    for method, params, field in (
+        ("memory/build", '{"documents":"x"}', "documents"),
+        ("memory/build", '{"documents":[{"id":"a"}]}', "documents[0].text"),
+        ("memory/build", '{"documents":[{"text":"a","id":""}]}', "documents[0].id"),
+        ("memory/build", '{"memoryId":""}', "memoryId"),
+        ("memory/build", '{"scope":1}', "scope"),
+        ("memory/recall", "{}", "query"),
+        ("memory/recall", '{"query":["x"]}', "query"),
+        ("memory/recall", '{"query":"x","n":0}', "n"),
+        ("memory/recall", '{"query":"x","memoryId":5}', "memoryId"),
+    ):
+        assert _field(method, params) == field, (method, params)
 
 
 @obligation(59)
