@@ -1,4 +1,4 @@
-"""``python -m benchmarks [start] [fan-out] [codec] [fusion] [cancellation] [--quick]``: all of them, or those named.
+"""``python -m benchmarks [NAME…] [--quick]``: all of them, or those named.
 
 Loopback only, free ports, and no process is left behind. Absolute figures are this machine's; quote ratios of one run.
 """
@@ -10,13 +10,15 @@ import os
 import time
 from collections.abc import Callable
 
-from benchmarks import cancellation, codec, fan_out, fusion, start
+from benchmarks import cancellation, codec, fan_out, fusion, in_process, refine, start
 
 MEASUREMENTS: dict[str, Callable[[bool], None]] = {
     "start": start.main,
     "fan-out": fan_out.main,
     "codec": codec.main,
     "fusion": fusion.main,
+    "in-process": in_process.main,
+    "refine": refine.main,
     "cancellation": cancellation.main,
 }
 

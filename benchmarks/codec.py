@@ -23,6 +23,7 @@ from gateway.fusion import Ranking, Rrf, fuse
 from gateway.model import RetrieveResult, Usage
 from gateway.protocol.envelope import success
 from gateway.protocol.peer import Answer, Peer
+from gateway.refine.candidate import candidates
 from gateway.refine.pack import sealed
 
 sys.path.insert(0, str(ROOT / "plugins"))
@@ -60,7 +61,8 @@ def ours(answers: list[bytes]) -> bytes:
         rankings.append(Ranking(engine=f"e{order}", hits=replies.hits(answer, k=DEPTH).hits, order=order))
     fused, _ = fuse(rankings, STRATEGY, limit=K)
     result = RetrieveResult(
-        hits=sealed(fused, K, include_text=True, include_vectors=False), usage=Usage(candidates=800, latency_ms=1.0)
+        hits=sealed(candidates(fused), include_text=True, include_vectors=False),
+        usage=Usage(candidates=800, latency_ms=1.0),
     )
     return success(b"1", _json.encode(result))
 

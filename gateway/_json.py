@@ -23,6 +23,7 @@ __all__ = [
     "DecodeError",
     "Raw",
     "ValidationError",
+    "canonical",
     "decode",
     "dumps",
     "encode",
@@ -44,11 +45,20 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _NULL = re.compile(rb"[:,\[]null")
 _PLAIN_ONLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _encoder = msgspec.json.Encoder()
+_sorted_encoder = msgspec.json.Encoder(order="sorted")
 
 
 def encode(value: Any) -> bytes:
     """An RCP message as compact JSON. Structs, plain values and ``Raw`` members may be mixed."""
     return _encoder.encode(value)
+
+
+def canonical(value: Any) -> bytes:
+    """The same with all members sorted, so that equal values have equal bytes: to be hashed, not to be sent."""
+    try:
+        return _sorted_encoder.encode(value)
+    except UnicodeEncodeError:  # a lone surrogate, which a caller in this process may hand over
+        return json.dumps(msgspec.to_builtins(value), sort_keys=True).encode("ascii")
 
 
 def encode_sound(value: Any) -> bytes | None:

@@ -6,17 +6,32 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gateway.config import FAULT, EngineSettings, FusionSettings, GatewayConfig, Walker, load, located, nearest
+from gateway.config import (
+    FAULT,
+    Check,
+    EngineSettings,
+    FusionSettings,
+    GatewayConfig,
+    ProfileSettings,
+    Walker,
+    load,
+    load_value,
+    located,
+    nearest,
+)
+from gateway.config.yaml import join
 from gateway.errors import ConfigError
+from gateway.federation.aliases import Aliases
 from gateway.federation.context import HostContext
 from gateway.federation.fleet import EngineSpec, MemberSettings
 from gateway.fusion import Confidence, Convex, Rrf, Strategy, Weighted
 from gateway.plugins import Plugins
+from gateway.profiles import check_profiles
 from gateway.spi.engine import EngineKind
 from gateway.spi.facade import Facade
 from gateway.spi.http import HttpSettings
 
-__all__ = ["engine_specs", "facades_of", "read_config", "strategies_of"]
+__all__ = ["config_of", "engine_specs", "facades_of", "read_config", "strategies_of"]
 
 
 def read_config(path: Path, plugins: Plugins) -> GatewayConfig:
@@ -24,6 +39,16 @@ def read_config(path: Path, plugins: Plugins) -> GatewayConfig:
 
     Raises :class:`~gateway.errors.ConfigErrors`.
     """
+    return load(path, check=_check(plugins))
+
+
+def config_of(value: Mapping[str, Any], base_dir: Path, plugins: Plugins) -> GatewayConfig:
+    """The same from the values that a file would hold; relative paths start at ``base_dir``."""
+    return load_value(value, base_dir=base_dir, check=_check(plugins))
+
+
+def _check(plugins: Plugins) -> Check:
+    """What is to be checked of a file beyond its own keys."""
 
     def check(walker: Walker, raw: Mapping[str, Any]) -> None:
         engines = raw.get("engines")
@@ -37,6 +62,7 @@ def read_config(path: Path, plugins: Plugins) -> GatewayConfig:
                 if decoded is not FAULT:
                     kind, own = decoded
                     _check_embedders(walker, kind, own, path, ids)
+                    _check_aliases(walker, kind, own, path, engine.get("aliases"))
                     offers[str(engine.get("id"))] = decoded
         named = [(key, raw.get(key)) for key in ("writes", "embed", "transform")]
         walker.errors.extend(_targets([(key, str(one)) for key, one in named if isinstance(one, str)], offers))
@@ -49,8 +75,27 @@ def read_config(path: Path, plugins: Plugins) -> GatewayConfig:
         fusion = raw.get("fusion")
         if isinstance(fusion, Mapping) and isinstance(fusion.get("method"), str):
             _check_method(walker, plugins, fusion["method"])
+        profiles = _sound_profiles(raw.get("profiles"), walker.base_dir)
+        _check_profile_methods(walker, plugins, profiles)
+        check_profiles(walker, profiles, ids)
 
-    return load(path, check=check)
+    return check
+
+
+def _sound_profiles(raw: Any, base_dir: Path) -> dict[int, ProfileSettings]:
+    """Those whose shape is right, by their place; what is wrong with the others has been said."""
+    read = {
+        index: Walker(base_dir).struct(ProfileSettings, one, "")
+        for index, one in enumerate(raw if isinstance(raw, list | tuple) else ())
+        if isinstance(one, Mapping)
+    }
+    return {index: one for index, one in read.items() if one is not FAULT}
+
+
+def _check_profile_methods(walker: Walker, plugins: Plugins, profiles: Mapping[int, ProfileSettings]) -> None:
+    for index, one in profiles.items():
+        if one.fusion is not None:
+            _check_method(walker, plugins, one.fusion.method, f"profiles[{index}].")
 
 
 def _own_settings(walker: Walker, plugins: Plugins, name: str, value: Any, path: str) -> Any:
@@ -76,6 +121,7 @@ def engine_specs(config: GatewayConfig, plugins: Plugins) -> list[EngineSpec]:
             continue
         kind, own = decoded
         _check_embedders(walker, kind, own, path, known)
+        _check_aliases(walker, kind, own, path, settings.aliases)
         specs.append(EngineSpec(_member(settings), kind, own, _context(settings, config)))
     named = (("writes", config.writes), ("embed", config.embed), ("transform", config.transform))
     kinds = {spec.settings.id: (spec.kind, spec.config) for spec in specs}
@@ -83,6 +129,7 @@ def engine_specs(config: GatewayConfig, plugins: Plugins) -> list[EngineSpec]:
     if len(specs) == len(config.engines):
         walker.errors.extend(_corpora(specs))
     _check_method(walker, plugins, config.fusion.method)
+    _check_profile_methods(walker, plugins, dict(enumerate(config.profiles)))
     if walker.errors:
         raise located(walker.errors, config.source, config.lines)
     return specs
@@ -144,6 +191,7 @@ def _member(settings: EngineSettings) -> MemberSettings:
         min_score=settings.min_score,
         attempts=settings.retry.attempts,
         backoff=settings.retry.base,
+        aliases=Aliases(settings.aliases),
     )
 
 
@@ -158,6 +206,14 @@ def _check_embedders(walker: Walker, kind: EngineKind[Any], own: Any, path: str,
         if embedder not in known:
             told = f"there is no engine {embedder!r}{nearest(embedder, known)} to take vectors from"
             walker.fault(f"{path}.with", told)
+
+
+def _check_aliases(walker: Walker, kind: EngineKind[Any], own: Any, path: str, given: Any) -> None:
+    """Every name means one field, as far as the engine's settings tell which fields there are."""
+    if isinstance(given, Mapping) and all(isinstance(one, str) for pair in given.items() for one in pair):
+        filter = kind.offers(own).filter
+        for name, told in Aliases(given).faults(filter.fields if filter is not None else {}):
+            walker.fault(join(f"{path}.aliases", name), told)
 
 
 def _targets(
@@ -195,7 +251,7 @@ def strategies_of(fusion: FusionSettings, plugins: Plugins) -> dict[str, Strateg
     return {strategy.name: strategy for strategy in built_in} | plugins.strategies
 
 
-def _check_method(walker: Walker, plugins: Plugins, method: str) -> None:
+def _check_method(walker: Walker, plugins: Plugins, method: str, above: str = "") -> None:
     methods = strategies_of(FusionSettings(), plugins)
     if method not in methods:
-        walker.fault("fusion.method", f"must be one of {', '.join(methods)}{nearest(method, methods)}")
+        walker.fault(f"{above}fusion.method", f"must be one of {', '.join(methods)}{nearest(method, methods)}")

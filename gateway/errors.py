@@ -14,6 +14,7 @@
         │   └── Timeout
         ├── UpstreamError           an engine is the cause; keeps the engine's own error
         │   └── BackendUnavailable
+        │       └── StateUnavailable    what outlives a request cannot be reached
         ├── Cancelled
         └── InternalError           a bug here; fixed message, detail only in the log
 
@@ -40,9 +41,11 @@ __all__ = [
     "PluginError",
     "RateLimited",
     "RcpError",
+    "StateUnavailable",
     "Timeout",
     "Unsupported",
     "UpstreamError",
+    "from_wire",
     "invalid_params",
     "option_unsupported",
 ]
@@ -223,6 +226,13 @@ class BackendUnavailable(UpstreamError):
     default_retryable = True
 
 
+class StateUnavailable(BackendUnavailable):
+    """``-32010``: what the gateway keeps between requests cannot be reached, or has no room. It names no engine."""
+
+    def __init__(self, message: str = "the gateway's state cannot be reached") -> None:
+        super().__init__(message)
+
+
 class Cancelled(RcpError):
     """``-32006``: the client took the request back."""
 
@@ -244,3 +254,29 @@ def invalid_params(message: str, *, field: str, **data: Any) -> CallerError:
 def option_unsupported(message: str, *, option: str, **data: Any) -> Unsupported:
     """``-32005`` with ``data.option``, the value that is not offered (spec section 12.1)."""
     return Unsupported(message, code=Code.OPTION_UNSUPPORTED, data={"option": option[:_FIELD_LIMIT], **data})
+
+
+_CLASSES: Mapping[int, type[RcpError]] = {
+    Code.CAPABILITY_UNSUPPORTED: Unsupported,
+    Code.OPTION_UNSUPPORTED: Unsupported,
+    Code.CANCELLED: Cancelled,
+    Code.TIMEOUT: Timeout,
+    Code.BACKEND_UNAVAILABLE: BackendUnavailable,
+}
+
+
+def from_wire(error: Mapping[str, Any]) -> RcpError:
+    """The error that a JSON-RPC error object tells of, as the class that stands for its code."""
+    code, message, given = error.get("code"), str(error.get("message") or ""), error.get("data")
+    data = given if isinstance(given, Mapping) else {}
+    made: RcpError
+    if not isinstance(code, int) or code == Code.INTERNAL_ERROR:
+        made = InternalError(message, data=data)
+    elif code == Code.RATE_LIMITED:
+        made = RateLimited(message, data=data)
+    else:
+        made = _CLASSES.get(code, CallerError)(message, code=code, data=data)
+    made.retryable = data.get("retryable") is True
+    if isinstance(made, UpstreamError):
+        made.upstream_code = data.get("upstreamCode")
+    return made

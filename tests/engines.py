@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gateway.app import Gateway, open_gateway
+from gateway.app import OpenGateway, open_gateway
 from gateway.caller import ANONYMOUS, Caller
 from gateway.config import load_text
 from gateway.filters import Filter, Pushdown
@@ -76,6 +76,7 @@ class Script:
     document_need: VectorNeed | None = None
     embed: Callable[[EmbedQuery, Call], Awaitable[EmbedReply]] | None = None
     rerank: Callable[[Any, Call], Awaitable[Any]] | None = None
+    transform: Callable[[TransformQuery, Call], Awaitable[TransformReply]] | None = None
     multi: Callable[[EmbedQuery, Call], Awaitable[Sequence[Matrix]]] | None = None
     graph: Callable[[GraphQuery, Call], Awaitable[GraphReply]] | None = None
     feedback: Callable[[FeedbackQuery, Call], Awaitable[int]] | None = None
@@ -91,6 +92,8 @@ class Script:
     calls: list[Call] = field(default_factory=list)
     embedded: list[EmbedQuery] = field(default_factory=list)
     added: list[Document] = field(default_factory=list)
+    told: list[tuple[str, str, int]] = field(default_factory=list)
+    """What ``embedded_by`` was told, and how many documents were there then."""
     asked: list[Any] = field(default_factory=list)
     """What reached the methods that have no list of their own."""
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -151,7 +154,12 @@ class ScriptedEngine(Engine):
         return [float(len(passage)) for passage in query.passages]
 
     async def transform(self, query: TransformQuery, call: Call) -> TransformReply:
+        if self.script.transform is not None:
+            return await self.script.transform(query, call)
         return TransformReply(queries=(query.text.upper(),))
+
+    async def embedded_by(self, identity: str, call: Call) -> None:
+        self.script.told.append(("embedded_by", identity, len(self.script.added)))
 
     async def embed_multi(self, query: EmbedQuery, call: Call) -> Sequence[Matrix]:
         """A row a word: its length and 1."""
@@ -265,7 +273,7 @@ EMBEDDER = EmbedCapability(dimension=2, identity="length", batch_limit=4)
 class Running:
     """A gateway over scripts; asks it as a client would, frame by frame."""
 
-    gateway: Gateway
+    gateway: OpenGateway
     scripts: Mapping[str, Script]
     caller: Caller = ANONYMOUS
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from gateway.app import Gateway, open_gateway
+from gateway.app import OpenGateway, open_gateway
 from gateway.cli.serve import over_http
 from gateway.config import load_text
 from gateway.federation.context import HostContext
@@ -36,7 +36,7 @@ def call(seconds: float = 10.0) -> EngineCall:
 
 @dataclass
 class Served:
-    gateway: Gateway
+    gateway: OpenGateway
     url: str
     http: httpx.AsyncClient
 

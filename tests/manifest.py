@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ["LATER"]
 
-_CURSORS = "pagination is not offered: no cursor is ever given out"
 _ACCESS = "waits for access control: only a stand-in authenticator is tested (tests/interaction/test_http.py)"
 
 LATER: dict[int, str] = {
@@ -13,7 +12,4 @@ LATER: dict[int, str] = {
     112: _ACCESS,
     113: _ACCESS,
     114: "waits for access control: no caller is limited to some of the documents yet",
-    156: _CURSORS,
-    157: _CURSORS,
-    260: _CURSORS,
 }

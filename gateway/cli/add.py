@@ -1,4 +1,4 @@
-"""``add``: files become passages, passages become documents of a writable engine."""
+"""``add`` and ``delete``: files become passages, passages become documents of a writable engine, and go again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ from gateway.passages import Skipped, read_passages
 from gateway.plugins import Plugins
 from gateway.spi.http import redacted
 
-__all__ = ["add_documents", "add_here", "add_remotely", "narrowed", "read_documents"]
+__all__ = [
+    "add_documents",
+    "add_here",
+    "add_remotely",
+    "delete_here",
+    "delete_remotely",
+    "narrowed",
+    "read_documents",
+]
 
 _BATCH = 64
 
@@ -48,23 +56,47 @@ def narrowed(config: GatewayConfig, plugins: Plugins, target: str) -> GatewayCon
         raise ConfigError(f"engine {target!r} (kind {spec.kind.name}) cannot be written to{told}")
     wanted = {target, *spec.kind.embedders(spec.config)}
     engines = tuple(engine for engine in config.engines if engine.id in wanted)
-    return msgspec.structs.replace(config, engines=engines, writes=target, embed=None)
+    return msgspec.structs.replace(config, engines=engines, facades=(), profiles=(), writes=target, embed=None)
 
 
 async def add_here(
     paths: Sequence[Path], config: GatewayConfig, plugins: Plugins, *, targets: Sequence[str], base: Path
 ) -> int:
     """Adds the files' passages to each target, or to what the configuration writes to."""
-    chosen = list(targets) or ([config.writes] if config.writes else [])
-    if not chosen:
-        raise ConfigError("name the engine to add to with --to, or set `writes:` in the configuration")
-    # All targets are checked before anything is written.
-    configurations = {target: narrowed(config, plugins, target) for target in chosen}
+    configurations = _targets(config, plugins, targets)
     documents = read_documents(paths, base)
     for target, only in configurations.items() if documents else ():
         async with here(only, plugins) as client:
             await add_documents(client, documents, target)
     return _outcome(documents)
+
+
+def _targets(config: GatewayConfig, plugins: Plugins, targets: Sequence[str]) -> dict[str, GatewayConfig]:
+    """What to open for each engine that is written to. All of them are checked before anything is written."""
+    chosen = list(targets) or ([config.writes] if config.writes else [])
+    if not chosen:
+        raise ConfigError("name the engine to write to with --to, or set `writes:` in the configuration")
+    return {target: narrowed(config, plugins, target) for target in chosen}
+
+
+async def delete_here(ids: Sequence[str], config: GatewayConfig, plugins: Plugins, *, targets: Sequence[str]) -> int:
+    """Deletes passages by id from each target, or from what the configuration writes to."""
+    for target, only in _targets(config, plugins, targets).items():
+        async with here(only, plugins) as client:
+            await _delete(client, ids, target)
+    return 0
+
+
+async def delete_remotely(ids: Sequence[str], url: str) -> int:
+    """Deletes passages by id from the engine that a running gateway writes to."""
+    async with remote(url) as client:
+        await _delete(client, ids, redacted(url))
+    return 0
+
+
+async def _delete(client: Client, ids: Sequence[str], target: str) -> None:
+    result = await client.call("index/delete", {"ids": list(ids)})
+    say(f"deleted {result.get('deleted', 0)} of {len(set(ids))} from {target}")
 
 
 async def add_remotely(paths: Sequence[Path], url: str, base: Path) -> int:

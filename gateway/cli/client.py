@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from gateway import _json
-from gateway.app import Gateway, open_gateway
+from gateway.app import OpenGateway, open_gateway
 from gateway.caller import ANONYMOUS
 from gateway.config import GatewayConfig
-from gateway.errors import BackendUnavailable, Code, RcpError, Timeout, UpstreamError
+from gateway.errors import BackendUnavailable, Timeout, UpstreamError, from_wire
 from gateway.plugins import Plugins
+from gateway.profiles import check_named
 from gateway.protocol.session import Session
 from gateway.spi.http import HttpClient, HttpSettings, open_http, redacted
 
@@ -37,23 +39,18 @@ def _result(body: bytes | None) -> dict[str, Any] | None:
         return None
     told = answer.get("error")
     if isinstance(told, dict):
-        code, data = told.get("code"), told.get("data")
-        raise RcpError(
-            str(told.get("message")),
-            code=code if isinstance(code, int) else Code.INTERNAL_ERROR,
-            data=data if isinstance(data, dict) else None,
-        )
+        raise from_wire(told)
     result = answer.get("result")
     return result if isinstance(result, dict) else None
 
 
 class _Local:
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, gateway: OpenGateway, profile: str | None = None) -> None:
+        self._dispatcher = gateway.endpoint(profile).dispatcher
 
     async def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         session = Session("implicit", ANONYMOUS)
-        return _result(await self._gateway.dispatcher.answer(_frame(method, params), session)) or {}
+        return _result(await self._dispatcher.answer(_frame(method, params), session)) or {}
 
 
 class _Remote:
@@ -82,14 +79,16 @@ class _Remote:
 
 
 @asynccontextmanager
-async def here(config: GatewayConfig, plugins: Plugins) -> AsyncIterator[Client]:
-    """Opens the gateway of a configuration for as long as the block runs."""
+async def here(config: GatewayConfig, plugins: Plugins, profile: str | None = None) -> AsyncIterator[Client]:
+    """Opens the gateway of a configuration for as long as the block runs; asks it under a profile."""
+    check_named(config, profile)
     async with open_gateway(config, plugins) as gateway:
-        yield _Local(gateway)
+        yield _Local(gateway, profile)
 
 
 @asynccontextmanager
-async def remote(url: str, *, timeout: float = 60.0) -> AsyncIterator[Client]:
-    """A client of the gateway at ``url``, its base path included (``http://127.0.0.1:8787/rcp``)."""
-    async with open_http(HttpSettings(), url.rstrip("/") + "/") as http:
+async def remote(url: str, *, profile: str | None = None, timeout: float = 60.0) -> AsyncIterator[Client]:
+    """A client of the gateway at ``url``, its base path included (``http://127.0.0.1:8787/rcp``); under a profile."""
+    url = url.rstrip("/") + (f"/{quote(profile, safe='')}" if profile else "")
+    async with open_http(HttpSettings(), url + "/") as http:
         yield _Remote(http, url, timeout)

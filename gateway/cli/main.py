@@ -1,4 +1,4 @@
-"""``rcp-gateway serve · stdio · query · check · plugins · catalog · explain · probe · add · demo``.
+"""``rcp-gateway serve · stdio · query · check · plugins · catalog · explain · probe · add · delete · demo``.
 
 Every error is one clear line on stderr: exit code 2 for usage and configuration, 1 for failure, never a traceback
 (``--debug`` shows it). Heavy imports happen inside the commands, so that ``--version`` is quick.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gateway import __version__
+from gateway.cli.options import retrieve_options, retrieve_params
 from gateway.errors import ConfigError, ConfigErrors, GatewayError, RcpError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _config = click.option(
     help="gateway.yaml, or an rcp.json registry.",
 )  # fmt: skip
 _url = click.option("--url", help="Ask the gateway that runs there (http://127.0.0.1:8787/rcp) instead of opening one.")
+_profile = click.option("--profile", metavar="NAME", help="Ask under this profile of the configuration.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
@@ -69,10 +71,10 @@ def _run(work: Coroutine[Any, Any, int | None]) -> int:
     return uvloop.run(work) or 0
 
 
-def _client(path: Path, url: str | None) -> AbstractAsyncContextManager[Client]:
+def _client(path: Path, url: str | None, profile: str | None = None) -> AbstractAsyncContextManager[Client]:
     from gateway.cli.client import here, remote
 
-    return remote(url) if url else here(*_load(path))
+    return remote(url, profile=profile) if url else here(*_load(path), profile)
 
 
 def _logging(level: str, format: Any = "text") -> None:
@@ -99,46 +101,37 @@ def serve(path: Path, host: str | None, port: int | None, sessions: str | None) 
 
 @cli.command()
 @_config
-def stdio(path: Path) -> int:
+@_profile
+def stdio(path: Path, profile: str | None) -> int:
     """Serve RCP over stdin and stdout until the end of the input."""
     from gateway.cli.serve import serve_on_stdio
 
     _logging("warning")
     config, plugins = _load(path)
     _logging(config.log.level, config.log.format)
-    return _run(serve_on_stdio(config, plugins))
+    return _run(serve_on_stdio(config, plugins, profile=profile))
 
 
 @cli.command()
 @click.argument("text")
 @_config
 @_url
+@_profile
 @_as_json
-@click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="How many hits.")
-@click.option("--mode", type=click.Choice(["dense", "sparse", "hybrid"]), help="How to search.")
+@retrieve_options
 @click.option("--filter", "filter_", metavar="JSON", help="An RCP filter tree.")
-@click.option("--engine", "engines", multiple=True, metavar="ID", help="Ask only this engine; may be repeated.")
-@click.option("--fusion", metavar="METHOD", help="rrf, weighted, convex or confidence.")
 def query(
-    text: str, path: Path, url: str | None, as_json: bool, k: int, mode: str | None, filter_: str | None,
-    engines: tuple[str, ...], fusion: str | None,
-) -> int:  # fmt: skip
+    text: str, path: Path, url: str | None, profile: str | None, as_json: bool, filter_: str | None, **options: Any
+) -> int:
     """Ask one question and print the fused ranking."""
     from gateway.cli.render import print_hits, print_json
 
-    params: dict[str, Any] = {"query": text, "k": k}
-    if mode:
-        params["mode"] = mode
-    if filter_ is not None:
-        params["filter"] = _json_option(filter_, "--filter")
-    if engines:
-        params["_meta"] = {"x-gateway": {"engines": list(engines)}}
-    if fusion:
-        params["fusion"] = {"method": fusion}
+    given = {**options, "filter": None if filter_ is None else _json_option(filter_, "--filter")}
+    params = retrieve_params(text, given)
     _logging("error")
 
     async def work() -> None:
-        async with _client(path, url) as client:
+        async with _client(path, url, profile) as client:
             result = await client.call("retrieve", params)
         (print_json if as_json else print_hits)(result)
 
@@ -177,15 +170,16 @@ def plugins(as_json: bool) -> int:
 @cli.command()
 @_config
 @_url
+@_profile
 @_as_json
-def catalog(path: Path, url: str | None, as_json: bool) -> int:
+def catalog(path: Path, url: str | None, profile: str | None, as_json: bool) -> int:
     """List the engines behind a gateway and what they offer."""
     from gateway.cli.check import print_catalog
 
     _logging("error")
 
     async def work() -> None:
-        async with _client(path, url) as client:
+        async with _client(path, url, profile) as client:
             result = await client.call("catalog/list")
         print_catalog(result, as_json=as_json)
 
@@ -257,6 +251,23 @@ def add(paths: tuple[Path, ...], path: Path, url: str | None, targets: tuple[str
 
 
 @cli.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@_config
+@_url
+@click.option("--to", "targets", multiple=True, metavar="ENGINE", help="Delete there instead of from `writes:`.")
+def delete(ids: tuple[str, ...], path: Path, url: str | None, targets: tuple[str, ...]) -> int:
+    """Delete passages by id (docs/filters.md#3) from a writable engine."""
+    from gateway.cli.add import delete_here, delete_remotely
+
+    _logging("error")
+    if url and targets:
+        raise click.UsageError("--to names an engine of a configuration; a running gateway writes where it is told to")
+    if url:
+        return _run(delete_remotely(ids, url))
+    return _run(delete_here(ids, *_load(path), targets=targets))
+
+
+@cli.command()
 @_config
 @click.argument("question", required=False)
 def demo(path: Path, question: str | None) -> int:
@@ -282,13 +293,14 @@ def main(argv: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         code = 130
     except Exception as error:  # noqa: BLE001  # a boundary: a person gets a line, not a traceback
-        code = _report(error, debug="--debug" in (sys.argv[1:] if argv is None else argv))
+        given = sys.argv[1:] if argv is None else argv
+        code = _report(error, debug="--debug" in given, as_json="--json" in given)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _report(error: Exception, *, debug: bool) -> int:
-    """Says what went wrong; the exit code it makes."""
-    from gateway.cli.render import say
+def _report(error: Exception, *, debug: bool, as_json: bool) -> int:
+    """Says what went wrong, to whoever reads JSON as well; the exit code it makes."""
+    from gateway.cli.render import print_json, say
     from gateway.telemetry.log import redact
 
     if debug:
@@ -299,6 +311,9 @@ def _report(error: Exception, *, debug: bool) -> int:
     for line in lines:
         # A configuration error quotes no value that could be a secret, and speaks of secrets by name.
         say(line if isinstance(error, ConfigError) else redact(line))
+    if as_json:
+        told = error.to_wire() if isinstance(error, RcpError) else {"message": redact("\n".join(lines))}
+        print_json({"error": told})
     return code
 
 

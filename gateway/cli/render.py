@@ -114,3 +114,5 @@ def print_hits(result: Mapping[str, Any]) -> None:
         say("no hits")
     for note in _mapping(result.get("usage")).get("notes") or []:
         say(f"note: {note}")
+    if result.get("nextCursor"):
+        say(f"more: --cursor {result['nextCursor']}")

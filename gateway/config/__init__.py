@@ -1,15 +1,20 @@
 """``gateway.yaml`` → :class:`GatewayConfig`."""
 
-from gateway.config.load import Check, load, load_text, located
+from gateway.config.load import Check, load, load_text, load_value, located
 from gateway.config.schema import (
     EngineSettings,
     FederationSettings,
     FusionSettings,
     GatewayConfig,
     HttpSection,
+    IdempotencySettings,
     LimitSettings,
     LogSettings,
+    PaginationSettings,
+    ProfileSettings,
     RetrySettings,
+    SessionSettings,
+    StateSettings,
     StdioSection,
 )
 from gateway.config.walk import FAULT, Walker, nearest
@@ -22,13 +27,19 @@ __all__ = [
     "FusionSettings",
     "GatewayConfig",
     "HttpSection",
+    "IdempotencySettings",
     "LimitSettings",
     "LogSettings",
+    "PaginationSettings",
+    "ProfileSettings",
     "RetrySettings",
+    "SessionSettings",
+    "StateSettings",
     "StdioSection",
     "Walker",
     "load",
     "load_text",
+    "load_value",
     "located",
     "nearest",
 ]

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from gateway.config.schema import GatewayConfig, Sections
+from gateway.config.schema import FusionSettings, GatewayConfig, Sections
 from gateway.config.walk import FAULT, Walker, nearest
 from gateway.config.yaml import line_of, parse
 from gateway.errors import ConfigError, ConfigErrors
 
-__all__ = ["Check", "load", "load_text", "located"]
+__all__ = ["Check", "load", "load_text", "load_value", "located"]
 
 _SIZE_LIMIT = 4 * 1024 * 1024
 
@@ -47,13 +47,28 @@ def load_text(
     """The same from text; ``registry`` reads it as ``rcp.json``. ``source`` is the file's name, for error messages."""
     walker = Walker(base_dir)
     lines: Mapping[str, int] = {}
-    sections: Any = FAULT
     try:
         if registry:
             value, lines = _from_registry(_parse_json(text), walker), _lines_of_json(text)
         else:
             value, lines = parse(text)
+    except ConfigErrors as error:
+        raise located([*walker.errors, *error.errors], source, lines) from error
+    return _read(value, walker, source=source, lines=lines, check=check)
+
+
+def load_value(value: Mapping[str, Any], *, base_dir: Path, check: Check | None = None) -> GatewayConfig:
+    """The same from plain values, for a program that makes its configuration itself."""
+    return _read(value, Walker(base_dir), source=None, lines={}, check=check)
+
+
+def _read(
+    value: Any, walker: Walker, *, source: Path | None, lines: Mapping[str, int], check: Check | None
+) -> GatewayConfig:
+    sections: Any = FAULT
+    try:
         if isinstance(value, Mapping):
+            value = _inherited(value, walker.base_dir)
             sections = walker.struct(Sections, value, "")
             walker.errors.extend(_relations(value))
             if check is not None:
@@ -64,7 +79,22 @@ def load_text(
         walker.errors.extend(error.errors)
     if walker.errors or sections is FAULT:
         raise located(walker.errors, source, lines)
-    return GatewayConfig(**msgspec.structs.asdict(sections), base_dir=base_dir, source=source, lines=lines)
+    return GatewayConfig(**msgspec.structs.asdict(sections), base_dir=walker.base_dir, source=source, lines=lines)
+
+
+def _inherited(value: Mapping[str, Any], base_dir: Path) -> Mapping[str, Any]:
+    """The sections with each profile's ``fusion`` completed by the gateway's own, unless that has faults itself."""
+    profiles, fusion = value.get("profiles"), value.get("fusion")
+    trial = Walker(base_dir)
+    trial.struct(FusionSettings, fusion, "fusion")
+    if not isinstance(profiles, list | tuple) or not isinstance(fusion, Mapping) or trial.errors:
+        return value
+    own = [one.get("fusion") if isinstance(one, Mapping) else None for one in profiles]
+    completed = [
+        {**one, "fusion": {**fusion, **given}} if isinstance(given, Mapping) else one
+        for one, given in zip(profiles, own, strict=True)
+    ]
+    return {**value, "profiles": completed}
 
 
 def located(errors: Sequence[ConfigError], source: Path | None, lines: Mapping[str, int]) -> ConfigErrors:

@@ -10,6 +10,7 @@ import difflib
 import math
 import os
 import re
+import stat
 import types
 import typing
 from collections.abc import Mapping
@@ -219,7 +220,10 @@ class Walker:
         if not isinstance(name, str) or not name:
             return self.fault(path, "must be the path of a file")
         try:
-            with self._resolved(name).open("rb") as file:
+            # Opening a FIFO would wait for a writer, and `check` with it.
+            with open(self._resolved(name), "rb", opener=_at_once) as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    return self.fault(path, f"{name} is not a regular file")
                 text = file.read(_SECRET_LIMIT + 1).decode("utf-8").strip()
         except OSError as error:
             return self.fault(path, f"cannot read {name}: {error.strerror}")
@@ -228,6 +232,10 @@ class Walker:
         if not text or len(text) > _SECRET_LIMIT:
             return self.fault(path, f"{name} {'is larger than a secret can be' if text else 'is empty'}")
         return Secret(text, source=f"file:{name}")
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 _NAMES: dict[type, str] = {int: "a whole number", float: "a number"}

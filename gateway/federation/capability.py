@@ -21,6 +21,7 @@ from gateway.model import (
     FilterCapability,
     LogCapability,
     RetrieveCapability,
+    SessionCapability,
     capabilities_to_wire,
 )
 
@@ -34,6 +35,7 @@ __all__ = [
     "batch_limit",
     "field_conflicts",
     "fields_of",
+    "full",
     "max_candidates",
     "max_k",
     "merge",
@@ -90,6 +92,20 @@ class Offer:
     transform: str | None = None
     rerank: Mapping[str, Any] = field(default_factory=dict)
     """The gateway's own reranking, for ``x-gateway.rerank``; empty if there is none."""
+    pagination: bool = False
+    session_ttl: int | None = None
+    """Seconds that a session is remembered; ``None`` where sessions are not kept."""
+
+
+def full(capabilities: Capabilities) -> bool:
+    """True if what the highest level of conformance stands for is really there (section 14.5, DECISIONS D42).
+
+    Hybrid recall, reranking by an engine that reads the passages, streaming and pages: the gateway's own reranking by
+    words would pass a suite, but is not what a client takes a level for.
+    """
+    retrieve, rerank = capabilities.retrieve, capabilities.rerank
+    hybrid = retrieve is not None and "hybrid" in (retrieve.modes or ())
+    return bool(hybrid and rerank and rerank.methods and capabilities.streaming and capabilities.pagination)
 
 
 def fields_of(capabilities: Capabilities) -> dict[str, FieldType]:
@@ -204,6 +220,10 @@ def merge(views: Sequence[View], offer: Offer) -> tuple[Capabilities, dict[str, 
         feedback=offers.feedback(views),
         memory=offers.memory(views),
         index=offers.index(writer),
+        session=SessionCapability(dedup=True, ttl_seconds=offer.session_ttl)
+        if retrieving and offer.session_ttl is not None
+        else None,
+        pagination=Empty() if retrieving and offer.pagination else None,
         filter=FilterCapability(fields={name: kind.value for name, kind in fields.items()}, operators=_OPERATORS)
         if fields
         else None,
@@ -230,9 +250,13 @@ def _retrieve(views: Sequence[View], offer: Offer) -> RetrieveCapability:
     bounds = [bound for view in views if (bound := max_k(view.capabilities)) is not None]
     # A list fused from several engines can be longer than any one of them gives; more than all together it cannot.
     most = offer.max_k if len(bounds) < len(views) else min(offer.max_k, sum(bounds))
+    modes = union(one.modes for one in each) or ()
+    if "hybrid" not in modes and {"dense", "sparse"} <= set(modes):
+        # Engines that have one half each serve it together.
+        modes = (*modes, "hybrid")
     return RetrieveCapability(
         max_k=most,
-        modes=union(one.modes for one in each),
+        modes=modes or None,
         modalities=union([("text",), *(one.modalities for one in each)]),
         fusion=_OWN_FUSION,
         units=union(one.units for one in each),
@@ -240,6 +264,12 @@ def _retrieve(views: Sequence[View], offer: Offer) -> RetrieveCapability:
         # Who reads this takes it for a property of every hit.
         confidence=True if all(one.confidence for one in each) else None,
         deterministic=True if all(one.deterministic for one in each) else None,
+        # One version of everything exists only where every engine has one.
+        snapshots=True if all(one.snapshots for one in each) else None,
+        # What the gateway does itself, over any engine.
+        mmr=True,
+        rerank_builtin=True,
+        token_budget=True,
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from gateway.federation.leg import Leg
 from gateway.federation.loss import Reason
-from gateway.federation.plan import Leg, RetrievePlan
+from gateway.federation.plan import RetrievePlan
 from gateway.filters import FALSE, TRUE, Filter, fields_of, to_json
 
 __all__ = ["explained"]
@@ -30,8 +31,8 @@ def _leg(leg: Leg) -> dict[str, Any]:
         "engine": leg.id,
         "state": "asked",
         "k": leg.depth,
-        "mode": leg.query.mode,
-        "embedder": leg.need.embedder if leg.need is not None else None,
+        "mode": " + ".join(modes) if (modes := [ask.query.mode for ask in leg.asks if ask.query.mode]) else None,
+        "embedder": next(iter(leg.embedders), None),
         "fields": {name: leg.view.fields[name].value for name in sorted(met) if name in leg.view.fields},
         "native": engine.describe(native) if engine is not None and native is not None else None,
         "residual": _json(leg.pushdown.residual),

@@ -14,13 +14,14 @@ from typing import Any
 
 from gateway.caller import Caller
 from gateway.errors import BackendUnavailable, ConfigError, ConfigErrors, PluginError, RcpError
+from gateway.federation.aliases import NO_ALIASES, Aliases, aliased
 from gateway.federation.breaker import Breaker, Limiter
 from gateway.federation.capability import Offer, Snapshot, View, field_conflicts, fields_of, merge, vendor_members
 from gateway.filters import Undeclared
 from gateway.model import Capabilities
 from gateway.spi.engine import Engine, EngineConfig, EngineContext, EngineKind, VectorNeed
 
-__all__ = ["EngineSpec", "Fleet", "Member", "MemberSettings", "check_overridden"]
+__all__ = ["EngineSpec", "Fleet", "Member", "MemberSettings", "check_overridden", "identity_of"]
 
 logger = logging.getLogger("gateway.fleet")
 
@@ -57,6 +58,7 @@ class MemberSettings:
     min_score: float | None = None
     attempts: int = 2
     backoff: float = 0.05
+    aliases: Aliases = NO_ALIASES
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Member:
         self.observed = False
         self.breaker = Breaker(time.monotonic, told=self._told)
         self.limiter = Limiter(spec.settings.concurrency, spec.settings.queue)
-        self._capabilities = spec.kind.offers(spec.config)
+        self._capabilities = self.settings.aliases.capabilities(spec.kind.offers(spec.config))
 
     @property
     def federates(self) -> bool:
@@ -115,9 +117,12 @@ class Member:
         return "open" if self.breaker.state == "closed" else "failing"
 
     def opened(self, engine: Engine) -> None:
-        self._capabilities = engine.capabilities()
-        check_overridden(engine, self._capabilities)
-        self.engine = engine
+        offered = engine.capabilities()
+        check_overridden(engine, offered)
+        for remark in self.settings.aliases.remarks(offered):
+            logger.warning("engine %s %s", self.settings.id, remark)
+        self._capabilities = self.settings.aliases.capabilities(offered)
+        self.engine = aliased(engine, self.settings.aliases)
         self.observed = True
         self.fault = None
 
@@ -153,6 +158,12 @@ def vector_needs(engine: Engine, capabilities: Capabilities) -> tuple[list[Vecto
 
 def _once(needs: Sequence[VectorNeed | None]) -> list[VectorNeed]:
     return list(dict.fromkeys(need for need in needs if need is not None))
+
+
+def identity_of(embedder: Member) -> str:
+    """Whose vectors an embedder makes; ``""`` if it does not say, or has not been seen yet."""
+    offered = embedder.capabilities.embed if embedder.observed else None
+    return (offered.identity if offered is not None else None) or ""
 
 
 class Fleet:
@@ -259,6 +270,12 @@ class Fleet:
                 yield f"takes its vectors from {need.embedder!r}, which does not embed"
             elif offered is not None and need.dimension and offered.dimension not in (None, need.dimension):
                 yield f"needs vectors of {need.dimension} numbers; engine {need.embedder} gives {offered.dimension}"
+            elif need.identity and identity_of(embedder) not in ("", need.identity):
+                yield (
+                    f"holds vectors made by {need.identity!r}, and engine {need.embedder} makes those of "
+                    f"{identity_of(embedder)!r}, which cannot be compared with them: give it the embedder it was "
+                    "filled with, or fill it anew"
+                )
 
     def _warn_conflicts(self) -> None:
         views = self._views(None)

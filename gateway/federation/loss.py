@@ -40,13 +40,15 @@ class Loss(Message, frozen=True):
 class Failure:
     """One engine's part that ended in an error. A value, so that it can be neither forgotten nor surprising.
 
-    ``client_deadline`` is true for a time-out that came early because the client gave so little time.
+    ``client_deadline`` is true for a time-out that came early because the client gave so little time; ``late`` for an
+    engine that was left behind once enough others had answered.
     """
 
     engine: str
     error: RcpError
     timed_out: bool = False
     client_deadline: bool = False
+    late: bool = False
 
     def loss(self) -> Loss:
         return Loss(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,14 @@ from gateway.errors import BackendUnavailable, RcpError, option_unsupported
 from gateway.federation.capability import Snapshot, View
 from gateway.federation.loss import Loss, said
 from gateway.model import Content, RetrieveRequest
+from gateway.spi.engine import Mode
 
-__all__ = ["EngineOptions", "Wanted", "check_gateway_options", "options_for", "wanted_options"]
+__all__ = ["EngineOptions", "Wanted", "covers_hybrid", "options_for", "unsupported", "wanted_options"]
 
 _BLOCK_MODALITY = {"image": "image", "audio": "audio", "blob": "multimodal"}
 _FIELDS = {"content": "query"}
 _SHOWN = 120
+_HALVES: tuple[Mode, ...] = ("dense", "sparse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,19 @@ class Wanted:
                 raise ValueError(self.name)
 
 
+_HYBRID = Wanted("mode", "hybrid")
+
+
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What of the wanted options one engine is asked with, and what it cannot do."""
+    """What of the wanted options one engine is asked with, and what it cannot do.
+
+    ``modes`` are those it is asked in, each with a question of its own; ``None`` is the engine's default.
+    """
 
     given: dict[str, Any]
     missing: tuple[Wanted, ...]
+    modes: tuple[Mode | None, ...] = (None,)
 
 
 def _blocks(request: RetrieveRequest) -> Iterator[str]:
@@ -80,7 +89,8 @@ def wanted_options(request: RetrieveRequest, snapshot: Snapshot) -> tuple[list[W
     named.append(("modality", request.modality))
     named += [("content", modality) for modality in dict.fromkeys(_blocks(request))]
     for option in [Wanted(name, value) for name, value in named if value is not None]:
-        if any(option.offered_by(view) for view in snapshot.views):
+        joint = option == _HYBRID and covers_hybrid(snapshot.views)
+        if joint or any(option.offered_by(view) for view in snapshot.views):
             wanted.append(option)
         elif option.droppable and request.strict is False:
             losses.append(_degraded(option.name, option.value))
@@ -89,45 +99,41 @@ def wanted_options(request: RetrieveRequest, snapshot: Snapshot) -> tuple[list[W
     return wanted, losses
 
 
-def options_for(view: View, wanted: Collection[Wanted]) -> EngineOptions:
-    """Splits what is wanted into what this engine offers and what it does not."""
+def covers_hybrid(views: Iterable[View]) -> bool:
+    """True if these engines together serve both halves of ``hybrid``, dense and sparse."""
+    modes = {mode for view in views if view.capabilities.retrieve for mode in view.capabilities.retrieve.modes or ()}
+    return "hybrid" in modes or modes.issuperset(_HALVES)
+
+
+def options_for(view: View, wanted: Collection[Wanted], *, joint: bool = False) -> EngineOptions:
+    """Splits what is wanted into what this engine offers and what it does not.
+
+    With ``joint`` an engine that has only the halves of ``hybrid``, or one of them, is asked in what it has.
+    """
     given: dict[str, Any] = {}
     missing: list[Wanted] = []
+    modes: tuple[Mode | None, ...] = (None,)
     for option in wanted:
-        if not option.offered_by(view):
+        halves = _halves(view) if joint and option == _HYBRID else ()
+        if option.name == "mode" and (option.offered_by(view) or halves):
+            modes = (option.value,) if option.offered_by(view) else halves
+        elif not option.offered_by(view):
             missing.append(option)
         elif option.name != "content":
             given[option.name] = option.value
-    return EngineOptions(given, tuple(missing))
+    return EngineOptions(given, tuple(missing), modes)
 
 
-def check_gateway_options(request: RetrieveRequest, methods: Collection[str]) -> list[Loss]:
-    """Options that the gateway itself would have to supply, whatever its engines offer.
+def _halves(view: View) -> tuple[Mode, ...]:
+    retrieve = view.capabilities.retrieve
+    return tuple(half for half in _HALVES if retrieve is not None and half in (retrieve.modes or ()))
 
-    ``methods`` are its fusion methods.
-    """
-    asked: list[tuple[str, Any]] = []
-    if request.fusion is not None and request.fusion.method is not None and request.fusion.method not in methods:
-        asked.append(("fusion.method", request.fusion.method))
-    if request.rerank not in (None, False):
-        method = getattr(request.rerank, "method", None)
-        asked.append(("rerank", method or "rerank"))
-    if request.rewrite not in (None, False):
-        asked.append(("rewrite", request.rewrite))
-    if request.encoding not in (None, "json"):
-        asked.append(("encoding", request.encoding))
-    for name, value in (("mmr", request.mmr), ("recency", request.recency), ("tokenBudget", request.token_budget)):
-        if value is not None:
-            asked.append((name, name))
-    losses: list[Loss] = []
-    for name, value in asked:
-        if request.strict is not False:
-            raise _unsupported(name, value)
-        losses.append(_degraded(name, value))
-    if request.index_version is not None:
-        # A pinned snapshot is served exactly or not at all, also under strict:false (section 7.7.1, DECISIONS D18).
-        raise option_unsupported("index versions are not offered", option="indexVersion", field="indexVersion")
-    return losses
+
+def unsupported(name: str, value: Any, *, strict: bool | None) -> Loss:
+    """What a stage that nobody can supply costs: a loss under ``strict: false``, else ``-32005`` is raised."""
+    if strict is not False:
+        raise _unsupported(name, value)
+    return _degraded(name, value)
 
 
 def _degraded(name: str, value: Any) -> Loss:

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec.structs import replace
-
-from gateway.errors import BackendUnavailable, CallerError, Code, InternalError, RcpError, invalid_params
-from gateway.federation.capability import Snapshot, View, max_k
-from gateway.federation.loss import Loss, Reason, said
-from gateway.federation.options import Wanted, check_gateway_options, options_for, wanted_options
+from gateway.errors import BackendUnavailable, RcpError, invalid_params, option_unsupported
+from gateway.federation.capability import Snapshot, View
+from gateway.federation.leg import Leg, LegBuilder, offer_of
+from gateway.federation.loss import Loss, Reason
+from gateway.federation.options import covers_hybrid, unsupported, wanted_options
+from gateway.federation.profile import EVERYTHING, Profile, within
 from gateway.federation.select import Selection, by_priority, select
-from gateway.filters import FALSE, TRUE, Filter, Op, Pushdown, fields_of, fold, parse, push_folded
-from gateway.fusion import Convex, LegOffer, Rrf, Scale, Strategy, choose, leg_weights
+from gateway.federation.stages import Own, Stages, staged
+from gateway.federation.version import parse as parse_version
+from gateway.filters import Filter, Op, parse
+from gateway.fusion import MIX, Convex, LegOffer, Rrf, Scale, Strategy, choose, leg_weights
 from gateway.fusion.weights import LEG_KINDS
-from gateway.model import Content, FusionOptions, RetrieveCapability, RetrieveRequest, text_of
+from gateway.model import FusionOptions, RetrieveRequest, text_of
 from gateway.spi.call import Route
-from gateway.spi.engine import Engine, EngineQuery, VectorNeed
 
-__all__ = ["Defaults", "Leg", "RetrievePlan", "plan"]
-
-logger = logging.getLogger("gateway.plan")
+__all__ = ["Defaults", "Quorum", "RetrievePlan", "plan"]
 
 DEFAULT_K = 10
-_NO_FILTER: Pushdown[Any] = Pushdown(native=None, residual=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """Enough engines: once ``answers`` have answered, the others have ``grace`` seconds left."""
+
+    answers: int
+    grace: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,8 @@ class Defaults:
     identity: str
     strategies: Mapping[str, Strategy]
     method: str = "rrf"
+    across: str = "rrf"
+    mix: float = MIX
     window: int = 50
     document_identity: str = "id"
     select: str = "all"
@@ -46,46 +53,45 @@ class Defaults:
     max_query: int = 65_536
     deadline: float = 30.0
     reserve: float = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Leg:
-    """One engine's part. ``pushdown.residual`` and, in verify mode, ``filter`` are checked here on every hit.
-
-    ``depth`` is how many kept hits are wanted; ``most`` how many the engine gives at once.
-    """
-
-    view: View
-    query: EngineQuery
-    depth: int
-    most: int
-    weight: float
-    offer: LegOffer
-    filter: Filter | None = None
-    pushdown: Pushdown[Any] = _NO_FILTER
-    need: VectorNeed | None = None
-    sparse: VectorNeed | None = None
-
-    @property
-    def id(self) -> str:
-        return self.view.id
+    transform: str | None = None
+    quorum: Quorum | None = None
+    per_document: int | None = None
+    own: Own = field(default_factory=Own)
+    profile: Profile = EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)
 class RetrievePlan:
-    """``turns`` are asked one after the other, until one has an answer; usually there is a single turn."""
+    """``turns`` are asked one after the other, until one has an answer; usually there is a single turn.
+
+    ``depth`` is how deep the fused window goes, ``k`` and ``budget`` (tokens) what of it makes one answer. ``mix`` is
+    the share of the passages where several corpora are scored together, ``None`` where they are not.
+    """
 
     k: int
+    depth: int
     turns: tuple[tuple[Leg, ...], ...]
     reasons: tuple[Reason, ...]
     losses: tuple[Loss, ...]
     strategy: Strategy
     scale: Scale
+    stages: Stages
     filter: Filter | None
     query: str
     include_text: bool
     include_vectors: bool
+    encoding: str | None
     min_score: float | None
+    budget: int | None
+    quorum: Quorum | None = None
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    """The index versions to serve, by engine; empty if none is pinned."""
+    mix: float | None = None
+
+    @property
+    def scored_by(self) -> str:
+        """What sets the scale of the scores."""
+        return self.strategy.name if self.mix is None else "rescore"
 
     @property
     def legs(self) -> tuple[Leg, ...]:
@@ -100,34 +106,42 @@ def plan(
     route: Route,
     cycle: bool,
     defaults: Defaults,
+    seen: int = 0,
 ) -> RetrievePlan:
     """Decides who is asked what. Raises :class:`~gateway.errors.RcpError` for what must not run at all.
 
-    Everything that can be wrong with the request is found here, before any engine hears of it.
+    Everything that can be wrong with the request is found here, before any engine hears of it. ``seen`` is how many
+    hits the client's session has been given already: it is asked so much deeper.
     """
     assert request.query is not None
     if len(text_of(request.query)) > defaults.max_query:
         raise invalid_params(f"a query has at most {defaults.max_query} characters", field="query")
-    if request.cursor is not None:
-        raise CallerError("the cursor is not known here", code=Code.NOT_FOUND, data={"field": "cursor"})
     offered = snapshot.capabilities.retrieve
     limit = min(defaults.max_k, (offered.max_k if offered else None) or defaults.max_k)
-    wanted_k = request.k if request.k is not None else _default_k(request)
-    k = min(wanted_k, limit)
-    filter = _filter(request.filter, snapshot)
-    losses = check_gateway_options(request, defaults.strategies)
-    left_out = {loss.option for loss in losses}
+    filter = within(_filter(request.filter, snapshot), defaults.profile.filter, snapshot)
+    losses = _unknown_method(request, defaults)
     wanted, degraded = wanted_options(request, snapshot)
     losses += degraded
     losses += _clamped(request, limit)
     if request.seed is not None and not (offered and offered.deterministic):
         losses.append(Loss(kind="note", message="the seed is not honoured by every engine: results may differ"))
-    selection = select(snapshot, meta, default=defaults.select)
+    pinned = _pinned(request, snapshot)
+    selection = select(snapshot, meta, default=defaults.select, listed=defaults.profile.engines)
     weights = _weights(request, snapshot, selection)
-    depth = min(max(k, request.candidate_k or max(defaults.window, k)), limit)
-
-    builder = _Builder(
-        request, wanted, filter, depth, max(k, request.candidate_k or 0), defaults.max_k, weights, losses
+    told = _told(request)
+    depth = min(max(told, 0 if request.candidate_k else defaults.window) + seen, limit)
+    builder = LegBuilder(
+        request=request,
+        wanted=wanted,
+        filter=filter,
+        depth=depth,
+        told=told,
+        limit=defaults.max_k,
+        weights=weights,
+        losses=losses,
+        joint=request.mode == "hybrid" and covers_hybrid(selection.chosen),
+        vectors=request.include_vectors is True or request.mmr is not None,
+        pinned=pinned,
     )
     reasons = _left_out(selection)
     legs: list[Leg] = []
@@ -141,11 +155,26 @@ def plan(
         # One that is down counts as one that will fail: neither changes the method nor the others' scores.
         if isinstance(outcome, Leg) or outcome.state == "failed":
             planned.append(view)
+    stages, legs, unsupplied = staged(
+        request,
+        snapshot,
+        legs,
+        meta,
+        depth=depth,
+        own=defaults.own,
+        named=defaults.transform,
+        per_document=defaults.per_document,
+        alone=len(planned) == 1 and pinned is None,
+    )
+    losses += unsupplied
     turns, spared = _turns(legs, reasons, selection)
-    strategy, notes = _strategy(request, defaults, [_offer(view, request.mode) for view in planned])
+    by_id = {leg.id: leg.offer for leg in legs}
+    offers = [by_id[view.id] if view.id in by_id else offer_of(view, request.mode) for view in planned]
+    strategy, notes = _strategy(request, defaults, offers)
     losses += [Loss(kind="degraded", message=note) for note in notes]
     losses += _unread(request, strategy)
     min_score = request.min_score
+    left_out = {loss.option for loss in losses if loss.kind == "degraded"}
     if min_score is not None and (notes or left_out.intersection(_scorers(request))):
         losses.append(
             Loss(kind="degraded", message="minScore was not applied: the scores are not on the scale asked for")
@@ -153,18 +182,69 @@ def plan(
         min_score = None
     shares = [weights[view.id] for view in planned]
     return RetrievePlan(
-        k=k,
+        k=min(_wanted_k(request, depth), limit),
+        depth=depth,
         turns=turns,
         reasons=(*reasons, *spared),
         losses=tuple(losses),
         strategy=strategy,
         scale=Scale(max(shares, default=1.0), math.fsum(shares) or 1.0),
+        stages=stages,
         filter=filter,
         query=text_of(request.query),
         include_text=request.include_text is not False,
         include_vectors=request.include_vectors is True,
+        encoding=request.encoding,
         min_score=min_score,
+        budget=request.token_budget,
+        quorum=defaults.quorum,
+        pinned=pinned or {},
+        mix=_mix(meta, defaults, planned),
     )
+
+
+def _wanted_k(request: RetrieveRequest, depth: int) -> int:
+    """What the client asks for; under a token budget alone the budget decides, and the window bounds it."""
+    if request.k is not None:
+        return request.k
+    return depth if request.token_budget is not None else _default_k(request)
+
+
+def _told(request: RetrieveRequest) -> int:
+    """How deep the client lets the engines be asked, or needs them to be, by what it says itself."""
+    k = request.k if request.k is not None else _default_k(request)
+    return max(k, request.candidate_k or 0, getattr(request.rerank, "top_n", None) or 0)
+
+
+def _pinned(request: RetrieveRequest, snapshot: Snapshot) -> Mapping[str, str] | None:
+    """The index versions to serve, by engine: exactly those or none, also under ``strict: false`` (DECISIONS D18)."""
+    if request.index_version is None:
+        return None
+    offered = snapshot.capabilities.retrieve
+    if offered is None or not offered.snapshots:
+        raise option_unsupported("index versions are not offered", option="indexVersion", field="indexVersion")
+    versions = parse_version(request.index_version)
+    if any(snapshot.view(id) is None for id in versions):
+        raise BackendUnavailable("the pinned index version is gone", retryable=False)
+    return versions
+
+
+def _unknown_method(request: RetrieveRequest, defaults: Defaults) -> list[Loss]:
+    method = request.fusion.method if request.fusion is not None else None
+    if method is None or method in defaults.strategies:
+        return []
+    return [unsupported("fusion.method", method, strict=request.strict)]
+
+
+def _mix(meta: Mapping[str, Any], defaults: Defaults, planned: Sequence[View]) -> float | None:
+    """Whether corpora are scored together is decided here, failed engines counted in, and never from replies."""
+    own = meta.get("x-gateway")
+    across = own.get("across") if isinstance(own, Mapping) else None
+    across = defaults.across if across is None else across
+    if across not in ("rrf", "rescore"):
+        raise invalid_params("across is 'rrf' or 'rescore'", field="_meta.x-gateway.across")
+    several = len({view.member.settings.corpus for view in planned}) > 1
+    return defaults.mix if across == "rescore" and several else None
 
 
 def _default_k(request: RetrieveRequest) -> int:
@@ -222,7 +302,7 @@ def _filter(given: Any, snapshot: Snapshot) -> Filter | None:
 def _weights(request: RetrieveRequest, snapshot: Snapshot, selection: Selection) -> dict[str, float]:
     """The weight of every chosen engine in this call; 0 means that it is not asked."""
     given = (request.fusion.weights if request.fusion else None) or {}
-    offers = [_offer(view, request.mode) for view in selection.chosen]
+    offers = [offer_of(view, request.mode) for view in selection.chosen]
     # An engine that is named in the call is asked for, whatever weight the configuration gives it.
     defaults = {view.id: view.member.settings.weight or 1.0 for view in selection.chosen}
     return leg_weights(given, offers, known=[view.id for view in snapshot.views], defaults=defaults)
@@ -244,119 +324,6 @@ def _unreachable(view: View, weights: Mapping[str, float], route: Route, cycle: 
     if view.member.federates and route.depth < 0:
         return Reason(view.id, "left-out", "the request may not be forwarded any further (depth 0)")
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Builder:
-    """Builds legs of one request. ``told`` is the depth that the client knows of, ``limit`` what it may ask for."""
-
-    request: RetrieveRequest
-    wanted: Sequence[Wanted]
-    filter: Filter | None
-    depth: int
-    told: int
-    limit: int
-    weights: Mapping[str, float]
-    losses: list[Loss]
-
-    def leg(self, view: View) -> Leg | Reason:
-        """The leg of one engine, or why there is none."""
-        options = options_for(view, self.wanted)
-        for option in options.missing:
-            told = f"it does not offer {option.name} {option.told!r}"
-            if not option.droppable or self.request.strict is not False:
-                return Reason(view.id, "unable", told, option=option.told)
-            self.losses.append(Loss(kind="degraded", message=told, engine=view.id, option=option.told))
-        engine = view.member.engine
-        if engine is None:
-            return self._failed(view, view.member.fault or BackendUnavailable("it is not open"))
-        try:
-            pushed = self._pushed(view, engine)
-            mode = options.given.get("mode")
-            need, sparse = engine.vector_need(mode), engine.sparse_need(mode)
-        except RcpError as error:
-            return self._failed(view, error)
-        except Exception as error:  # the boundary of the legs: an adapter may fail in any way
-            logger.error("engine %s failed unexpectedly", view.id, exc_info=error)
-            return self._failed(view, InternalError("the engine failed unexpectedly"))
-        if isinstance(pushed, Reason):
-            return pushed
-        filter, pushdown = pushed
-        most = max_k(view.capabilities) or max(self.limit, self.depth)
-        if most < min(self.told, self.limit):
-            self.losses.append(Loss(kind="clamped", message=f"it gives at most {most} hits", engine=view.id))
-        return Leg(
-            view=view,
-            query=self._query(view, options.given, pushdown),
-            depth=min(self.depth, most),
-            most=most,
-            weight=self.weights[view.id],
-            offer=_offer(view, mode),
-            filter=filter,
-            pushdown=pushdown,
-            need=need,
-            sparse=sparse,
-        )
-
-    def _failed(self, view: View, error: RcpError) -> Reason:
-        return Reason(view.id, "failed", error.message, error=error)
-
-    def _pushed(self, view: View, engine: Engine) -> tuple[Filter | None, Pushdown[Any]] | Reason:
-        """The filter as this engine's documents must satisfy it, and its two halves."""
-        if self.filter is None:
-            return None, Pushdown(native=None, residual=None)
-        undeclared = view.member.settings.undeclared
-        folded = fold(self.filter, view.fields, undeclared)
-        pushdown = push_folded(folded, engine.push_down)
-        if folded.filter is FALSE or pushdown.nothing:
-            return self._nothing(view, folded.undeclared)
-        if folded.undeclared and undeclared == "skip":
-            told = f"it does not declare {', '.join(folded.undeclared)}: no document of it matches there"
-            self.losses.append(Loss(kind="degraded", message=said(told), engine=view.id))
-        return None if folded.filter is TRUE else folded.filter, pushdown
-
-    def _nothing(self, view: View, undeclared: Sequence[str]) -> Reason:
-        if undeclared and view.member.settings.undeclared == "skip":
-            names = ", ".join(undeclared)
-            return Reason(view.id, "unable", f"it does not declare {names}", option="filter", field=undeclared[0])
-        return Reason(view.id, "proved-empty", "nothing of it can match the filter")
-
-    def _query(self, view: View, given: Mapping[str, Any], pushdown: Pushdown[Any]) -> EngineQuery:
-        request = self.request
-        retrieve = view.capabilities.retrieve
-        assert retrieve is not None
-        assert request.query is not None
-        needed = frozenset[str]() if self.filter is None else fields_of(self.filter)
-        query = EngineQuery(
-            text=text_of(request.query),
-            content=_blocks(request.query),
-            k=self.depth,
-            filter=pushdown.native,
-            fields=needed,
-            include_vectors=request.include_vectors is True,
-            mode=given.get("mode"),
-            modality=given.get("modality"),
-            unit=given.get("unit"),
-            level=given.get("level"),
-            seed=request.seed if retrieve.deterministic else None,
-        )
-        told = self._fusion(retrieve)
-        return query if told is None else replace(query, fusion=told)
-
-    def _fusion(self, retrieve: RetrieveCapability) -> FusionOptions | None:
-        """What an engine that fuses dense and sparse inside itself is told: never of other engines' weights."""
-        fusion = self.request.fusion
-        if fusion is None or (fusion.method or "rrf") not in (retrieve.fusion or ()):
-            return None
-        inner = {name: weight for name, weight in (fusion.weights or {}).items() if name in LEG_KINDS}
-        told = FusionOptions(method=fusion.method, weights=inner or None, rrf_k=fusion.rrf_k)
-        return None if told == FusionOptions() else told
-
-
-def _blocks(query: str | Content | list[Content]) -> tuple[Content, ...]:
-    if isinstance(query, str):
-        return ()
-    return (query,) if isinstance(query, Content) else tuple(query)
 
 
 def _turns(
@@ -397,20 +364,3 @@ def _strategy(request: RetrieveRequest, defaults: Defaults, offers: Sequence[Leg
 
 def _one_of_each(offers: Sequence[LegOffer]) -> bool:
     return sorted(offer.mode or "" for offer in offers) == sorted(LEG_KINDS)
-
-
-def _offer(view: View, mode: str | None) -> LegOffer:
-    """What fusion may rely on: the mode the engine will serve, the least score of it, whether hits carry confidence.
-
-    An engine that does not offer the ``mode`` serves its own.
-    """
-    retrieve = view.capabilities.retrieve
-    assert retrieve is not None
-    mode = mode if mode in (retrieve.modes or ()) else None
-    only = retrieve.modes[0] if retrieve.modes and len(retrieve.modes) == 1 else None
-    return LegOffer(
-        engine=view.id,
-        mode=mode or retrieve.default_mode or only,
-        floor=retrieve.score_floor,
-        confidence=bool(retrieve.confidence),
-    )

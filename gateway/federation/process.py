@@ -19,6 +19,9 @@ __all__ = ["ChildProcess", "spawn"]
 _CHUNK = 256 * 1024
 _STDERR_LINE = 2000
 _STDERR_SECONDS = 0.5
+_NESTED = "RCP_GATEWAY_NESTED"
+_MOST_NESTED = 4
+"""Two gateways that have each other as children would start processes until the machine is full."""
 # Enough to find an interpreter and to speak UTF-8; secrets in the gateway's own environment stay there.
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "SYSTEMROOT")
 
@@ -139,6 +142,8 @@ async def spawn(
         raise BackendUnavailable("cannot start an empty command", retryable=False)
     if any("\0" in part for part in argv):  # uvloop would cut the argument there
         raise BackendUnavailable("cannot start a command that holds a NUL", retryable=False)
+    if _nested() >= _MOST_NESTED:
+        raise BackendUnavailable("gateways start each other as children without end", retryable=False)
     try:
         process = await asyncio.create_subprocess_exec(
             *argv,
@@ -191,7 +196,13 @@ def _environment(added: Mapping[str, str]) -> dict[str, str]:
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     # `python` in a command is the interpreter that runs the gateway, whether or not its environment is activated.
     environment["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), environment.get("PATH", os.defpath)])
-    return {**environment, **added}
+    return {**environment, **added, _NESTED: str(_nested() + 1)}
+
+
+def _nested() -> int:
+    """How many gateways stand above this process, each the child of the next."""
+    said = os.environ.get(_NESTED, "")
+    return int(said) if said.isdecimal() and said.isascii() and len(said) < 4 else 0
 
 
 async def _drain(stderr: asyncio.StreamReader, logger: logging.Logger, last_words: deque[str]) -> None:

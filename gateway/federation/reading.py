@@ -14,13 +14,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gateway.federation.leg import Leg
 from gateway.federation.loss import Loss, said
-from gateway.federation.plan import Leg
 from gateway.filters import judged
 from gateway.model import Hit, member
 from gateway.spi.call import Call
 from gateway.spi.codec import mend
-from gateway.spi.engine import Engine, SparseVector
+from gateway.spi.engine import Engine, EngineQuery
 
 __all__ = ["Reply", "read", "sound"]
 
@@ -39,6 +39,10 @@ class Reply:
     losses: list[Loss] = field(default_factory=list)
     scanned: int = 0
     pages: int = 0
+    version: str | None = None
+    """The index version that was served, if the engine says."""
+    rewritten: str | None = None
+    """What the engine made of the query, if it rewrote it."""
 
     def tell(self, kind: Any, message: str) -> None:
         """Adds a loss of this engine, each once: a refill or a retry meets the same again."""
@@ -49,21 +53,20 @@ class Reply:
 
 async def read(
     leg: Leg,
-    vector: tuple[float, ...] | None,
-    sparse: SparseVector | None,
+    query: EngineQuery,
     engine: Engine,
     call: Call,
     reply: Reply,
     *,
     verify: bool,
 ) -> None:
-    """Asks for the window, and for more while a residual filter leaves it unfilled."""
+    """Asks for the window, and for more while a residual filter leaves it unfilled. ``query`` carries its vectors."""
     accept = _acceptance(leg, verify=verify, complete=engine.meta_complete, reply=reply)
     residual = leg.pushdown.residual is not None
     k = leg.depth
     exhausted = False
     for _ in range(_REFILLS + 1):
-        answer = await engine.retrieve(replace(leg.query, k=k, vector=vector, sparse_vector=sparse), call)
+        answer = await engine.retrieve(query if k == query.k else replace(query, k=k), call)
         if len(answer.hits) > k:
             reply.tell("dropped", f"it gave more than the {k} hits asked for")
         given = answer.hits[:k]
@@ -74,6 +77,8 @@ async def read(
             reply.tell("note", said(note))
         reply.hits = [hit for hit in hits if accept(hit)] if accept is not None else hits
         reply.scanned = len(given)
+        reply.version = answer.index_version
+        reply.rewritten = answer.rewritten_query
         reply.pages += 1
         exhausted = answer.exhausted or len(given) < k
         if not residual or len(reply.hits) >= leg.depth or exhausted or k >= leg.most:

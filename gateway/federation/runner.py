@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from gateway.errors import BackendUnavailable, Code, InternalError, RcpError, Timeout, UpstreamError
@@ -47,6 +47,11 @@ class Deadline:
     def remaining(self) -> float:
         """Seconds left for engines: the reserve is kept for fusing and answering."""
         return max(0.0, self.at - self.reserve - asyncio.get_running_loop().time())
+
+    def leaving(self, seconds: float) -> Deadline:
+        """The same for engines that others come after: ``seconds`` are kept for those, but at most a third."""
+        kept = min(seconds, self.remaining() / 3)
+        return replace(self, reserve=self.reserve + kept, usual=self.usual - kept)
 
     def cuts(self, timeout: float) -> bool:
         """True if what is left is less than an engine with this timeout usually has: being late says little of it."""

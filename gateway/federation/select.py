@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gateway.errors import invalid_params
 from gateway.federation.capability import Snapshot, View
 
-__all__ = ["Selection", "by_priority", "named", "prioritised", "select"]
+__all__ = ["Selection", "by_priority", "named", "prioritised", "reranker", "select", "transformer"]
 
 _FIELD = "_meta.x-gateway.engines"
 
@@ -30,17 +30,20 @@ class Selection:
         self.priority = priority
 
 
-def select(snapshot: Snapshot, meta: Mapping[str, Any], *, default: str) -> Selection:
+def select(
+    snapshot: Snapshot, meta: Mapping[str, Any], *, default: str, listed: Collection[str] | None = None
+) -> Selection:
     """Reads ``_meta["x-gateway"]``: ``engines`` (a list of ids) and ``select`` (``all`` or ``priority``).
 
-    An id that does not exist and one that the caller may not see get the same ``-32602``.
+    ``listed`` are the engines that a profile names. An id that does not exist and one that the caller may not see get
+    the same ``-32602``.
     """
     retrieving = [view for view in snapshot.views if view.capabilities.retrieve is not None]
     priority = prioritised(meta, default)
     names = named(snapshot, meta)
     if names is None:
         # A weight of 0 means: only when it is named.
-        chosen = [view for view in retrieving if view.member.settings.weight > 0]
+        chosen = [view for view in retrieving if view.member.settings.weight > 0 or view.id in (listed or ())]
         return Selection(chosen, [view for view in retrieving if view not in chosen], priority=priority)
     return Selection(
         [view for view in retrieving if view.id in names],
@@ -76,6 +79,31 @@ def named(snapshot: Snapshot, meta: Mapping[str, Any]) -> frozenset[str] | None:
     if not known.issuperset(engines):
         raise invalid_params("there is no such engine", field=_FIELD)
     return frozenset(engines)
+
+
+def reranker(snapshot: Snapshot, method: str | None, model: str | None) -> View | None:
+    """The first engine in scope that reranks in this way with this model; any way and any model if they are not named.
+
+    An engine that lists no models may have any; one that lists the model goes before it.
+    """
+    able = [
+        (view, offered)
+        for view in snapshot.views
+        if (offered := view.capabilities.rerank) is not None
+        and (method is None or method in (offered.methods or ()))
+        and (model is None or offered.models is None or model in offered.models)
+    ]
+    listed = [view for view, offered in able if model is None or model in (offered.models or ())]
+    return next(iter(listed or [view for view, _ in able]), None)
+
+
+def transformer(snapshot: Snapshot, method: str, named: str | None) -> View | None:
+    """The engine for a way of transforming: the one the configuration names, else the first that offers the method."""
+    for view in snapshot.views:
+        offered = view.capabilities.transform
+        if (named is None or view.id == named) and offered is not None and method in (offered.methods or ()):
+            return view
+    return None
 
 
 def by_priority(views: Sequence[View]) -> list[list[View]]:

@@ -20,10 +20,11 @@ from gateway.federation.fleet import Member
 from gateway.federation.loss import Failure
 from gateway.federation.offers import not_offered
 from gateway.federation.runner import Deadline, run
+from gateway.federation.select import reranker, transformer
 from gateway.federation.several import Journey, barred, engine_call
 from gateway.federation.vectors import sound_sparse
 from gateway.federation.verdict import surfaced
-from gateway.model import MultiVectorCapability, RerankCapability
+from gateway.model import MultiVectorCapability
 from gateway.spi.call import Call, ClientCall, Route
 from gateway.spi.codec import encode, mend, sound
 from gateway.spi.engine import EmbedQuery, Engine, RerankQuery, SparseVector, TransformQuery, TransformReply
@@ -35,10 +36,10 @@ __all__ = [
     "embed_multi",
     "embed_sparse",
     "rerank",
-    "reranker",
+    "reranking",
     "target",
     "transform",
-    "transformer",
+    "transforming",
     "vendor",
     "vendors",
 ]
@@ -216,36 +217,25 @@ async def rerank(single: Single, query: RerankQuery) -> tuple[float, ...]:
     return tuple(below if score is None else score for score in scores)
 
 
-def transformer(snapshot: Snapshot, method: str, named: str | None) -> View:
-    """The engine for a way of transforming: the one the configuration names, else the first that offers the method."""
-    for view in snapshot.views:
-        offered = view.capabilities.transform
-        if (named is None or view.id == named) and offered is not None and method in (offered.methods or ()):
-            return view
-    raise not_offered(snapshot, "that way of transforming", option=method, field="method")
+def transforming(snapshot: Snapshot, method: str, named: str | None) -> View:
+    """The engine for a way of transforming. Raises ``-32005`` if nobody offers it."""
+    view = transformer(snapshot, method, named)
+    if view is None:
+        raise not_offered(snapshot, "that way of transforming", option=method, field="method")
+    return view
 
 
-def reranker(snapshot: Snapshot, method: str | None, model: str | None) -> View | None:
-    """The engine that reranks: the first that offers the method and the model, if they are asked for.
+def reranking(snapshot: Snapshot, method: str | None, model: str | None) -> View | None:
+    """The engine that reranks; ``None`` if nothing is asked for and nobody does.
 
-    ``None`` if nothing is asked for and nobody reranks. Raises ``-32005`` for what nobody offers. An engine that lists
-    no models may have any; one that lists the model goes before it.
+    Raises ``-32005`` for what is asked for and nobody offers.
     """
-    views = [view for view in snapshot.views if view.capabilities.rerank is not None]
-    if method is not None:
-        views = [view for view in views if method in (_reranks(view).methods or ())]
-        if not views:
-            raise not_offered(snapshot, "that rerank method", option=method, field="method")
-    if model is not None:
-        listed = [view for view in views if model in (_reranks(view).models or ())]
-        views = listed or [view for view in views if _reranks(view).models is None]
-        if not views:
-            raise not_offered(snapshot, "that model", option=model, field="model")
-    return views[0] if views else None
-
-
-def _reranks(view: View) -> RerankCapability:
-    return view.capabilities.rerank or RerankCapability()
+    view = reranker(snapshot, method, model)
+    if view is not None or (method is None and model is None):
+        return view
+    if method is not None and reranker(snapshot, method, None) is None:
+        raise not_offered(snapshot, "that rerank method", option=method, field="method")
+    raise not_offered(snapshot, "that model", option=model or "", field="model")
 
 
 async def transform(single: Single, query: TransformQuery) -> TransformReply:

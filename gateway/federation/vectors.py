@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from gateway.errors import BackendUnavailable, RcpError, Timeout, UpstreamError
-from gateway.federation.capability import Snapshot
+from gateway.federation.capability import Snapshot, batch_limit
 from gateway.federation.embeddings import Embeddings, Vector
-from gateway.federation.fleet import Member
+from gateway.federation.fleet import Member, identity_of
+from gateway.federation.leg import Ask, Leg
 from gateway.federation.loss import Failure
-from gateway.federation.plan import Leg
 from gateway.federation.runner import Deadline, EngineCall, run
+from gateway.federation.transform import Form
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import EmbedQuery, Engine, SparseVector, VectorNeed
 
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """What one leg is asked with."""
+    """What one question is asked with."""
 
     dense: Vector | None = None
     sparse: SparseVector | None = None
@@ -35,60 +36,93 @@ _NONE = Vectors()
 
 
 class QueryVectors:
-    """The embeddings of one query. Text legs never wait for them; ``tasks`` are to be ended with the legs."""
+    """The embeddings of a call's queries. Text legs never wait for them; ``tasks`` are to be ended with the legs.
+
+    ``made`` is told of each embedder that has answered.
+    """
 
     def __init__(
-        self, legs: Sequence[Leg], text: str, snapshot: Snapshot, shared: Embeddings, route: Route, deadline: Deadline
+        self,
+        legs: Sequence[Leg],
+        forms: Sequence[Form],
+        snapshot: Snapshot,
+        shared: Embeddings,
+        route: Route,
+        deadline: Deadline,
+        made: Callable[[str], None] | None = None,
     ) -> None:
-        self._text = text
+        self._forms = forms
         self._snapshot = snapshot
         self._shared = shared
         self._route = route
         self._deadline = deadline
-        dense = dict.fromkeys(leg.need.embedder for leg in legs if leg.need is not None)
-        sparse = dict.fromkeys(leg.sparse.embedder for leg in legs if leg.sparse is not None)
+        self._made = made
+        asks = [ask for leg in legs for ask in leg.asks]
+        dense = dict.fromkeys(ask.need.embedder for ask in asks if ask.need is not None)
+        sparse = dict.fromkeys(ask.sparse.embedder for ask in asks if ask.sparse is not None)
         self._dense = {id: asyncio.create_task(self._embed(id), name=f"embed {id}") for id in dense}
         self._sparse = {id: asyncio.create_task(self._embed_sparse(id), name=f"embed {id}") for id in sparse}
 
     @property
-    def tasks(self) -> set[asyncio.Task[Vector | Failure] | asyncio.Task[SparseVector | Failure]]:
+    def tasks(self) -> set[asyncio.Task[list[Vector] | Failure] | asyncio.Task[list[SparseVector] | Failure]]:
         return {*self._dense.values(), *self._sparse.values()}
 
-    async def of(self, leg: Leg) -> Vectors:
-        """The vectors this leg needs. Raises :class:`~gateway.errors.RcpError` if one cannot be had or does not fit."""
-        if leg.need is None and leg.sparse is None:
+    async def of(self, ask: Ask, form: Form) -> Vectors:
+        """The vectors this question needs. Raises :class:`~gateway.errors.RcpError` if one cannot be had or misfits."""
+        if ask.need is None and ask.sparse is None:
             return _NONE
         dense: Vector | None = None
         sparse: SparseVector | None = None
+        place = self._forms.index(form)
         # Shielded: one leg running out of time must not take the vectors from the others.
-        if leg.need is not None:
-            dense = self._usable(leg.need, await asyncio.shield(self._dense[leg.need.embedder]))
-            if leg.need.dimension and len(dense) != leg.need.dimension:
-                told = f"it needs vectors of {leg.need.dimension} numbers; {self._name(leg.need)} gives {len(dense)}"
+        if ask.need is not None:
+            dense = self._usable(ask.need, await asyncio.shield(self._dense[ask.need.embedder]))[place]
+            if ask.need.dimension and len(dense) != ask.need.dimension:
+                told = f"it needs vectors of {ask.need.dimension} numbers; {self._name(ask.need)} gives {len(dense)}"
                 raise UpstreamError(told)
-        if leg.sparse is not None:
-            sparse = self._usable(leg.sparse, await asyncio.shield(self._sparse[leg.sparse.embedder]))
+            self._check_identity(ask.need)
+        if ask.sparse is not None:
+            sparse = self._usable(ask.sparse, await asyncio.shield(self._sparse[ask.sparse.embedder]))[place]
         return Vectors(dense, sparse)
 
-    async def _embed(self, id: str) -> Vector | Failure:
+    async def _embed(self, id: str) -> list[Vector] | Failure:
         member = self._reachable(id)
         if isinstance(member, Failure):
             return member
-        found = await self._shared.vectors(member, (self._text,), "query", self._route, self._deadline)
-        return found if isinstance(found, Failure) else found[0]
+        texts = [form.embedded for form in self._forms]
+        size = batch_limit(member.capabilities) or len(texts)
+        vectors: list[Vector] = []
+        # All forms of one call stand on one side of the search: HyDE makes a single one.
+        kind = self._forms[0].kind
+        for start in range(0, len(texts), size):
+            batch = texts[start : start + size]
+            found = await self._shared.vectors(member, batch, kind, self._route, self._deadline)
+            if isinstance(found, Failure):
+                return found
+            vectors += found
+        self._tell(id)
+        return vectors
 
-    async def _embed_sparse(self, id: str) -> SparseVector | Failure:
+    async def _embed_sparse(self, id: str) -> list[SparseVector] | Failure:
         member = self._reachable(id)
         if isinstance(member, Failure):
             return member
         if member.capabilities.sparse_embed is None:
             return Failure(id, UpstreamError("it makes no sparse vectors"))
-        query = EmbedQuery(inputs=(self._text,))
+        query = EmbedQuery(inputs=tuple(form.embedded for form in self._forms))
 
-        async def ask(engine: Engine, call: Call) -> SparseVector:
-            return sound_sparse(await engine.embed_sparse(query, call), 1)[0]
+        async def ask(engine: Engine, call: Call) -> list[SparseVector]:
+            return sound_sparse(await engine.embed_sparse(query, call), len(query.inputs))
 
-        return await run(member, ask, EngineCall(self._route), self._deadline)
+        found = await run(member, ask, EngineCall(self._route), self._deadline)
+        if not isinstance(found, Failure):
+            self._tell(id)
+        return found
+
+    def _tell(self, id: str) -> None:
+        """An embedder that the caller may not see is not told of."""
+        if self._made is not None:
+            self._made(id if self._snapshot.view(id) is not None else "")
 
     def _reachable(self, id: str) -> Member | Failure:
         """The embedder, if there is one and the request may go to it."""
@@ -102,6 +136,15 @@ class QueryVectors:
     def _name(self, need: VectorNeed) -> str:
         """An embedder that the caller may not see is not named."""
         return f"its embedder {need.embedder}" if self._snapshot.view(need.embedder) is not None else "its embedder"
+
+    def _check_identity(self, need: VectorNeed) -> None:
+        """Found at the start, unless the embedder was first seen later. Raises ``UpstreamError``."""
+        member = self._snapshot.embedder(need.embedder)
+        made = "" if member is None else identity_of(member)
+        if need.identity and made not in ("", need.identity):
+            told = f"it holds vectors made by {need.identity!r}; {self._name(need)} makes those of {made!r}"
+            seen = self._snapshot.view(need.embedder) is not None
+            raise UpstreamError(told if seen else "it holds vectors made by another embedder than its own")
 
     def _usable(self, need: VectorNeed, found: T | Failure) -> T:
         """The vector, or the embedder's failure as this leg's own; not quoted if the caller may not see it."""

@@ -57,7 +57,7 @@ def retry_after_ms(error: RcpError) -> int | None:
 
 def admit(snapshot: Snapshot, planned: RetrievePlan) -> None:
     """Raises the error of the first required engine that the plan has already lost: nobody need be asked then."""
-    required = _required(snapshot)
+    required = _required(snapshot, planned)
     for reason in planned.reasons:
         if reason.engine in required and reason.state == "unable":
             raise refusal([reason], f"engine {reason.engine} is required and cannot serve this request")
@@ -70,11 +70,15 @@ def judge(snapshot: Snapshot, planned: RetrievePlan, outcomes: Sequence[Outcome]
 
     ``outcomes`` are those known, in plan order.
     """
-    required = _required(snapshot)
+    required = _required(snapshot, planned)
     failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
     for failure in failures:
         if failure.engine in required:
             raise surfaced(failure.engine, failure.error)
+    for outcome in outcomes:
+        if isinstance(outcome, Reply) and outcome.version != planned.pinned.get(outcome.leg.id, outcome.version):
+            error = BackendUnavailable("it served another index version than the one that is pinned", retryable=False)
+            raise surfaced(outcome.leg.id, error)
     answered = any(isinstance(outcome, Reply) for outcome in outcomes)
     if not answered and not any(reason.state == "proved-empty" for reason in planned.reasons):
         raise_if_nobody_answered(planned.reasons, failures)
@@ -92,8 +96,10 @@ def judge(snapshot: Snapshot, planned: RetrievePlan, outcomes: Sequence[Outcome]
     return losses
 
 
-def _required(snapshot: Snapshot) -> set[str]:
-    return {view.id for view in snapshot.views if view.member.settings.required}
+def _required(snapshot: Snapshot, planned: RetrievePlan) -> set[str]:
+    """Engines without which there is no answer. A pinned version is served whole, so there it is all of them."""
+    required = {view.id for view in snapshot.views if view.member.settings.required}
+    return required | set(planned.pinned)
 
 
 def _error(reason: Reason) -> RcpError:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gateway.errors import BackendUnavailable, RcpError, UpstreamError, invalid_params
 from gateway.federation.capability import Snapshot
 from gateway.federation.embeddings import Vector
-from gateway.federation.fleet import Member
+from gateway.federation.fleet import Member, identity_of
 from gateway.federation.ids import emitted_id, id_text, own_id
 from gateway.federation.single import Single, embed
 from gateway.federation.verdict import surfaced
@@ -47,6 +47,7 @@ async def index_add(
     """
     member = single.member
     id = member.settings.id
+    _check_names(member, documents)
     named = [replace(document, id=_stored_id(member, document)) for document in documents]
     if member.engine is None:
         raise surfaced(id, member.fault or BackendUnavailable("it is not open"))
@@ -63,11 +64,15 @@ async def _add(
 ) -> IndexAddResult:
     assert single.member.engine is not None
     need = single.member.engine.document_need()
+    made_by = ""
     if need is not None:
+        made_by = _made_by(single.member.settings.id, need, snapshot)
         given = await _document_vectors(single, need, [document.text for document in named], snapshot)
         named = [replace(one, vector=list(vector)) for one, vector in zip(named, given, strict=True)]
 
     async def add(engine: Engine, call: Call) -> IndexAddResult:
+        if made_by:
+            await engine.embedded_by(made_by, call)
         return await (engine.index_add(named, call) if cutting is None else engine.index_cut(named, cutting, call))
 
     return await single.ask(add, write=True)
@@ -81,6 +86,26 @@ async def _add_pieces(single: Single, named: Sequence[Document], snapshot: Snaps
     await _clear(single, {id: len(own) for id, own in pieces.items()}, whole=True)
     count = sum(map(len, pieces.values()))
     return IndexAddResult(ids=tuple(emitted_id(single.member, str(document.id)) for document in named), chunks=count)
+
+
+def _made_by(id: str, need: VectorNeed, snapshot: Snapshot) -> str:
+    """The identity of the embedder. Raises if the stored vectors are another's: a mixture could not be searched."""
+    embedder = snapshot.embedder(need.embedder)
+    made = "" if embedder is None else identity_of(embedder)
+    if need.identity and made not in ("", need.identity):
+        seen = snapshot.view(need.embedder) is not None
+        told = f"it holds vectors made by {need.identity!r}; its embedder {need.embedder} makes those of {made!r}"
+        raise surfaced(id, UpstreamError(told if seen else "it holds vectors made by another embedder than its own"))
+    return made
+
+
+def _check_names(member: Member, documents: Sequence[Document]) -> None:
+    """A field goes by its name here: under the engine's own it would be read back as another one."""
+    aliases = member.settings.aliases
+    for place, document in enumerate(documents if aliases else ()):
+        for name in aliases.hidden(document.meta or ()):
+            told = f"this field is called {aliases.told[name]!r} here"
+            raise invalid_params(told, field=f"documents[{place}].meta.{name}")
 
 
 async def _document_vectors(

@@ -6,8 +6,10 @@ in a number field and the like are accepted by servers, and each then means some
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
 from math import ceil, floor, isfinite
 from typing import Any, Final, NoReturn
 
@@ -35,6 +37,19 @@ MAX_SAFE_INTEGER: Final = 2**53 - 1
 _COMBINATORS: Final = ("and", "or", "not")
 _LEAF_KEYS: Final = ("field", "op", "value")
 _PATH_LIMIT: Final = 400
+_TOLD: Final = 20
+_TOLD_CHARACTERS: Final = 60
+_COMPARED: Final = 100
+_EXAMPLES: Final[Mapping[FieldType | None, str]] = {
+    FieldType.KEYWORD: '"en"',
+    FieldType.TEXT: '"some words"',
+    FieldType.INT: "2024",
+    FieldType.FLOAT: "0.5",
+    FieldType.BOOL: "true",
+    FieldType.DATE: '"2024-01-31T12:00:00Z", "2024-01-31" or 1706702400000',
+    None: '"en", 2024 or true',
+}
+"""What a value of the type looks like in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +104,26 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def _told(name: str) -> str:
+    """A name as it may be shown: engines and clients may have written anything."""
+    short = name if len(name) <= _TOLD_CHARACTERS else name[: _TOLD_CHARACTERS - 1] + "…"
+    return short if short.isprintable() else repr(short)
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """`` (did you mean x?)`` or nothing; looks at no more than is quickly compared."""
+    if len(word) > _TOLD_CHARACTERS:
+        return ""
+    names = [name for name in islice(known, _COMPARED) if len(name) <= _TOLD_CHARACTERS]
+    close = get_close_matches(word, names, n=1) or [name for name in names if name.lower() == word.lower()]
+    return f" (did you mean {_told(close[0])}?)" if close else ""
+
+
+def _example(kind: FieldType | None) -> str:
+    """One of the examples, where several would be read as several values."""
+    return _EXAMPLES[kind].split(", ")[0]
+
+
 class _Reader:
     """One reading: the declarations and what has been used up of the limits."""
 
@@ -136,24 +171,32 @@ class _Reader:
         try:
             op = Op(name)
         except ValueError:
-            _refuse("not a filter operator", f"{path}.op")
+            _refuse(f"not a filter operator{_nearest(name, Op)}; there are {', '.join(Op)}", f"{path}.op")
         if field not in self.fields:
-            _refuse("not a declared filter field", f"{path}.field", field)
+            told = f"not a declared filter field{_nearest(field, self.fields)}; {self.known()}"
+            _refuse(told, f"{path}.field", field)
         if self.operators is not None and op not in self.operators:
             where = f"{path}.op"[:_PATH_LIMIT]
             raise option_unsupported("filter operator not offered", option=op.value, field=where[:120], path=where)
         return self.condition(field, op, value, path)
 
+    def known(self) -> str:
+        """The fields there are, as a sentence of bounded length: engines name them, and may declare any number."""
+        names = [_told(name) for name in islice(self.fields, _TOLD)]
+        more = f" and {len(self.fields) - _TOLD} more" if len(self.fields) > _TOLD else ""
+        return f"there are {', '.join(names)}{more}" if names else "no field can be filtered on"
+
     def condition(self, field: str, op: Op, value: object, path: str) -> Filter:
         kind = self.fields[field]
         if op is Op.EXISTS:
             if value is not None and not isinstance(value, bool):
-                _refuse("exists takes a boolean", f"{path}.value", field)
+                _refuse("exists takes a boolean: true or false", f"{path}.value", field)
             return Condition(field, op, value is not False, kind)
         if kind is FieldType.GEO:
             _refuse("a geo field can only be tested with exists", f"{path}.op", field)
         if op in ORDERED_OPS and kind is not None and kind not in ORDERED_TYPES:
-            _refuse("ordered operators need an int, float or date field", f"{path}.op", field)
+            told = f"{op.value} needs an int, float or date field; this one is {kind.value}"
+            _refuse(told, f"{path}.op", field)
         if op is Op.IN or op is Op.NIN:
             return self.membership(field, op, value, path)
         literal = self.scalar(value, field, op, f"{path}.value")
@@ -168,7 +211,7 @@ class _Reader:
     def membership(self, field: str, op: Op, value: object, path: str) -> Filter:
         where = f"{path}.value"
         if not isinstance(value, list) or not value:
-            _refuse(f"{op.value} takes a non-empty array", where, field)
+            _refuse(f"{op.value} takes a non-empty array, such as [{_example(self.fields[field])}]", where, field)
         if len(value) > self.limits.values:
             _refuse(f"{op.value} takes at most {self.limits.values} values", where, field)
         literals = [self.scalar(item, field, op, f"{where}[{index}]") for index, item in enumerate(value)]
@@ -193,7 +236,8 @@ class _Reader:
         literal = _ordered(value) if kind is None and op in ORDERED_OPS else _READERS[kind](value)
         if literal is None:
             expected = kind.value if kind else ("number or date" if op in ORDERED_OPS else "scalar")
-            _refuse(f"the value must be a {expected} value", path, field)
+            example = _EXAMPLES[FieldType.INT if kind is None and op in ORDERED_OPS else kind]
+            _refuse(f"the value must be a {expected} value, such as {example}", path, field)
         return literal
 
 

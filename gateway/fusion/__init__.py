@@ -1,5 +1,6 @@
 """Ranked lists in, one ranked list out: no I/O, no clock, no order of arrival."""
 
+from gateway.fusion.across import MIX, passage_of, rescored, rescored_by
 from gateway.fusion.fuse import fuse, fuse_queries
 from gateway.fusion.identity import Identity, UriRules, content_id, qualify, read_identity, split_id
 from gateway.fusion.merge import merged_hit, merged_meta, merged_trust
@@ -8,6 +9,7 @@ from gateway.fusion.strategies import Confidence, Contributions, Convex, Rrf, St
 from gateway.fusion.weights import leg_weights, read_weight
 
 __all__ = [
+    "MIX",
     "Confidence",
     "Contributions",
     "Convex",
@@ -30,8 +32,11 @@ __all__ = [
     "merged_hit",
     "merged_meta",
     "merged_trust",
+    "passage_of",
     "qualify",
     "read_identity",
     "read_weight",
+    "rescored",
+    "rescored_by",
     "split_id",
 ]

@@ -13,6 +13,7 @@ __all__ = ["Index", "words"]
 _UNSPACED = re.compile(
     "[\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\uac00-\ud7a3\U00020000-\U0003ffff]+"
 )
+_ASCII_WORD = re.compile("[0-9a-z]+")
 
 
 def words(text: str, *, query: bool = False) -> list[str]:
@@ -21,6 +22,8 @@ def words(text: str, *, query: bool = False) -> list[str]:
     A run of a script without spaces becomes its pairs of neighbouring letters; a document's also its single letters,
     so that a query of one letter finds something.
     """
+    if text.isascii():  # a fifth of the time
+        return _ASCII_WORD.findall(text.lower())
     level = unicodedata.normalize("NFKC", text).casefold()
     spaced = "".join(char if char.isalnum() or unicodedata.category(char)[0] == "M" else " " for char in level)
     found: list[str] = []

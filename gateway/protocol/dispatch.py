@@ -64,12 +64,14 @@ class Server(Protocol):
     """What is served."""
 
     info: PeerInfo
-    conformance: str
 
     @property
     def handlers(self) -> Mapping[str, Handler]: ...
 
     def snapshot(self, caller: Caller) -> Snapshot: ...
+
+    def conformance(self, snapshot: Any) -> str:
+        """The level that is declared to whom that snapshot was given (section 14)."""
 
 
 class _Work(msgspec.Struct, frozen=True):
@@ -288,7 +290,7 @@ class Dispatcher:
         return {}
 
     def _hello(self, session: Session, snapshot: Snapshot, token: str | None) -> Message:
-        meta = {"conformance": self._server.conformance}
+        meta = {"conformance": self._server.conformance(snapshot)}
         if token is not None:
             meta["session"] = token
         return InitializeResult(

@@ -42,6 +42,10 @@ _TEXT_LIMIT = 2000
 _FORGOTTEN_LIMIT = 1024
 _SAFE_INTEGER = 2**53 - 1
 _TOKEN = re.compile(r"[\x21-\x7e]{1,1024}")
+_ANSWER = re.compile(
+    rb'\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*'
+    rb'(?:"id"\s*:\s*(?P<id>[1-9][0-9]{0,15})\s*,\s*"(?:result|error)"|"(?:result|error)"\s*:)'
+)
 _FIELD = re.compile(r"[A-Za-z0-9_.\[\]-]{1,80}")
 # An engine's own trouble. Its other codes speak about our request, our key or our session there.
 _SURFACING = {Code.BACKEND_UNAVAILABLE, Code.RATE_LIMITED, Code.TIMEOUT, Code.INTERNAL_ERROR}
@@ -180,7 +184,7 @@ class Peer:
             return Noise("blank")
         read = _read(frame)
         if read is None:
-            return Noise("not a JSON object")
+            return self._broken(frame, only)
         if bytes(read.method) not in (b"", b"null"):
             return self._notification(read)
         error = _error(read.error)
@@ -189,6 +193,21 @@ class Peer:
             return Noise("an answer to no request of ours")
         wanted = self._waiting.pop(id)
         return Answer(id, read.result, error) if wanted else Noise("a late answer")
+
+    def _broken(self, frame: bytes, only: int | None) -> Event:
+        """A frame that cannot be read. One that began as an answer was one, and no other will come for its request.
+
+        Its id, if it came first, says whose it was; else it is only known if a single request waits. Whatever else
+        stands on a line is noise: programs print there.
+        """
+        begun = _ANSWER.match(frame)
+        if begun is None or only is not None:
+            return Noise("not a JSON object")
+        id = int(begun["id"]) if begun["id"] else None
+        if id is None and len(self._waiting) == 1:
+            id = next(iter(self._waiting))
+        wanted = None if id is None else self._waiting.pop(id, None)
+        return Answer(id, _ABSENT) if id is not None and wanted else Noise("a broken answer to no request of ours")
 
     def _correlate(self, raw: _json.Raw, error: PeerError | None, only: int | None) -> int | None:
         value = _value(raw)

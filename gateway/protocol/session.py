@@ -13,7 +13,7 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Literal
@@ -117,6 +117,7 @@ class Session:
     With ``issue`` (usually ``Sessions.issue``) a successful initialize puts a token into ``_meta.session``.
     ``snapshot`` is what ``initialize`` told the client, ``None`` before that and always for ``implicit``.
     ``client_log_level`` is the lowest level the client wants to see, ``None`` if it did not ask for logs.
+    ``room`` is the transport's: it returns once the client takes answers, and until then no further call starts.
     """
 
     def __init__(self, kind: Kind, caller: Caller, *, issue: Callable[[Session], str] | None = None) -> None:
@@ -127,6 +128,7 @@ class Session:
         self.snapshot: Any = None
         self.protocol_version = 1
         self.client_log_level: str | None = None
+        self.room: Callable[[], Awaitable[None]] | None = None
         self._clients: dict[tuple[str, str] | None, IdKey] = {}
         self._opened = 0
         self._in_flight: dict[IdKey, list[Running]] = {}
@@ -211,6 +213,12 @@ class Session:
                 self._waiting -= 1
         else:
             await self._slots.acquire()
+        if self.room is not None:
+            try:
+                await self.room()
+            except BaseException:
+                self._slots.release()
+                raise
         return self._slots
 
 

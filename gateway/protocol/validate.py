@@ -243,9 +243,14 @@ def _fusion(fusion: FusionOptions | None) -> None:
 
 
 def _recency(recency: RecencyOptions | None) -> None:
-    days = recency.half_life_days if recency else None
+    if recency is None:
+        return
+    days = recency.half_life_days
     if days is not None and not (math.isfinite(days) and days > 0):
         raise invalid_params("recency.halfLifeDays must be more than 0", field="recency.halfLifeDays")
+    for name, value in (("field", recency.field), ("halfLifeDays", days)):
+        if not value:
+            raise invalid_params(f"recency.{name} is required", field=f"recency.{name}")
 
 
 def _at_least(value: int | None, least: int, field: str) -> None:

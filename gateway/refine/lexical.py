@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from gateway.fusion.bm25 import Index
 
-__all__ = ["MAX_CANDIDATES", "METHOD", "lexical_scores"]
+__all__ = ["MAX_CANDIDATES", "METHOD", "by_words", "lexical_scores"]
 
 METHOD = "bm25"
 MAX_CANDIDATES = 1000
+_INLINE_CHARACTERS = 10_000
+"""Some 10 ms of BM25; what is longer goes to a thread, so that other calls are not held up."""
 
 
 def lexical_scores(query: str, passages: Sequence[str]) -> tuple[float, ...]:
@@ -22,3 +25,10 @@ def lexical_scores(query: str, passages: Sequence[str]) -> tuple[float, ...]:
         index.put(str(place), passage)
     found = index.scores(query)
     return tuple(found.get(str(place), 0.0) for place in range(len(passages)))
+
+
+async def by_words(query: str, passages: Sequence[str]) -> tuple[float, ...]:
+    """The same, without holding up other calls."""
+    if len(query) + sum(map(len, passages)) <= _INLINE_CHARACTERS:
+        return lexical_scores(query, passages)
+    return await asyncio.to_thread(lexical_scores, query, passages)

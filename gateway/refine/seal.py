@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from gateway._json import Raw, encode, encode_sound, mend, sound
 from gateway.model import Hit, decoded
+from gateway.refine.encoding import F32_BASE64, numbers_of, packed_floats
 
 __all__ = ["seal"]
 
@@ -22,6 +24,7 @@ _UNITS = frozenset(
 )
 _CONTENT_TYPES = frozenset({"text", "image", "audio", "blob"})
 _LEFT_OUT = {(True, True): (), (True, False): ("vector",), (False, True): ("text",), (False, False): ("text", "vector")}
+_NO_SCORES: Mapping[str, float] = MappingProxyType({})
 _BAD = object()
 _DEPTH = 64
 """How deep a member may nest; readers of JSON have limits of their own, and ours must not end an answer."""
@@ -29,12 +32,33 @@ _DEPTH = 64
 Check = Callable[[Any], Any]
 
 
-def seal(hit: Hit, score: float, *, include_text: bool, include_vectors: bool) -> Raw:
-    """The hit as final JSON with this score; ``text`` and ``vector`` only where they are wanted."""
+def seal(
+    hit: Hit,
+    score: float,
+    *,
+    include_text: bool,
+    include_vectors: bool,
+    encoding: str | None = None,
+    scores: Mapping[str, float] = _NO_SCORES,
+) -> Raw:
+    """The hit as final JSON with this score; ``text`` and ``vector`` only where they are wanted.
+
+    ``scores`` are the gateway's own, and win over the engine's of the same name. A vector is sent as numbers, under
+    the ``encoding`` f32-base64 as text, whichever of them the engine gave.
+    """
     left_out = _LEFT_OUT[include_text, include_vectors]
+    shallow, deep = _PACKING if encoding == F32_BASE64 else _PLAIN
     # Nearly every hit is sound, which encoding it tells; only what is not is looked through value by value.
-    encoded = encode_sound(_checked(hit, score, left_out, _SHALLOW))
-    return Raw(encode(_checked(hit, score, left_out, _CHECKS)) if encoded is None else encoded)
+    encoded = encode_sound(_with_scores(_checked(hit, score, left_out, shallow), scores))
+    if encoded is None:
+        encoded = encode(_with_scores(_checked(hit, score, left_out, deep), scores))
+    return Raw(encoded)
+
+
+def _with_scores(sealed: dict[str, Any], scores: Mapping[str, float]) -> dict[str, Any]:
+    if scores:
+        sealed["scores"] = {**sealed.get("scores", _NO_SCORES), **scores}
+    return sealed
 
 
 def _checked(hit: Hit, score: float, left_out: Container[str], checks: Mapping[str, Check]) -> dict[str, Any]:
@@ -97,7 +121,13 @@ def _number(value: Any) -> bool:
 
 
 def _vector(value: Any) -> Any:
-    return list(map(float, value)) if isinstance(value, list | tuple) and all(map(_number, value)) else _BAD
+    numbers = numbers_of(value)
+    return _BAD if numbers is None else numbers
+
+
+def _packed_vector(value: Any) -> Any:
+    numbers = numbers_of(value)
+    return _BAD if numbers is None else packed_floats(numbers)
 
 
 def _scores(value: Any) -> Any:
@@ -194,4 +224,6 @@ _CHECKS: dict[str, Check] = {
     "trust": _trust,
     "chunk": _shape(frozenset({"docId", "context"}), frozenset({"index"})),
 }
-_SHALLOW: dict[str, Check] = {**_CHECKS, "meta": _shallow_meta}
+_PLAIN = ({**_CHECKS, "meta": _shallow_meta}, _CHECKS)
+_PACKING = tuple({**checks, "vector": _packed_vector} for checks in _PLAIN)
+"""What is checked when nearly all is left to the encoder, and when nothing is; for each encoding of vectors."""

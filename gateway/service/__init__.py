@@ -10,20 +10,23 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from gateway.caller import Caller
-from gateway.federation.capability import Offer, Snapshot, published
+from gateway.federation.capability import Offer, Snapshot, full, published
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.fleet import Fleet
 from gateway.federation.origins import Origins
 from gateway.federation.plan import Defaults
 from gateway.federation.probe import Found, probe
+from gateway.federation.profile import EVERYTHING, filled, narrowed
 from gateway.federation.runner import Deadline
 from gateway.federation.single import Single, target
 from gateway.model import CatalogEntry, CatalogResult, PeerInfo, RetrieveRequest, capabilities_to_wire
+from gateway.refine.tokens import Tokens
 from gateway.service.advice import Advice
 from gateway.service.graph import Graph
+from gateway.service.keeping import Keeping
 from gateway.service.retrieval import Retrieval
 from gateway.service.single import OneEngine
-from gateway.service.writes import Once, Writes
+from gateway.service.writes import Writes
 from gateway.spi.call import ClientCall, Route
 
 __all__ = ["Service"]
@@ -43,21 +46,22 @@ class Service:
         offer: Offer,
         *,
         info: PeerInfo,
-        conformance: str,
         embeddings: Embeddings,
-        once: Once | None = None,
+        keeping: Keeping,
+        tokens: Tokens,
     ) -> None:
         self.info = info
-        self.conformance = conformance
+        self.keeping = keeping
         self._fleet = fleet
         self._defaults = defaults
+        self._profile = defaults.profile
         origins = Origins()
-        self._retrieval = Retrieval(defaults, embeddings, origins)
+        self._retrieval = Retrieval(defaults, embeddings, keeping, tokens, origins)
         single = OneEngine(defaults, offer, embeddings)
-        writes = Writes(defaults, offer, once)
+        writes = Writes(defaults, offer, keeping.idempotency)
         advice = Advice(defaults, origins)
         self.handlers: Mapping[str, Handler] = {
-            "retrieve": self._retrieval.retrieve,
+            "retrieve": self._retrieval.retrieve if self._profile is EVERYTHING else self._retrieve,
             "embed": single.embed,
             "embed/sparse": single.embed_sparse,
             "embed/multi": single.embed_multi,
@@ -75,11 +79,19 @@ class Service:
 
     def snapshot(self, caller: Caller) -> Snapshot:
         """What this caller is told at ``initialize``, and what its calls are planned against."""
-        return self._fleet.snapshot(caller)
+        return self._fleet.snapshot(narrowed(caller, self._profile))
+
+    def conformance(self, snapshot: Snapshot) -> str:
+        """The level that these capabilities can prove (section 14); L2 needs all that it is made of to be real."""
+        return "L2" if full(snapshot.capabilities) else "L1"
 
     def explain(self, request: RetrieveRequest, caller: Caller) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
         """What a retrieve would do, per engine, and what it would lose. No engine is asked."""
-        return self._retrieval.explain(request, self.snapshot(caller))
+        return self._retrieval.explain(filled(request, self._profile), self.snapshot(caller))
+
+    async def _retrieve(self, request: RetrieveRequest, call: ClientCall) -> Any:
+        """``retrieve`` with what the profile adds to a request."""
+        return await self._retrieval.retrieve(filled(request, self._profile), call)
 
     async def probe(self, id: str, caller: Caller) -> list[Found]:
         """How the engine really filters; writes scratch documents into it and removes them again."""

@@ -22,6 +22,7 @@ from gateway.model import (
     MemoryRecallRequest,
     MemoryRecallResult,
 )
+from gateway.refine.candidate import candidates
 from gateway.refine.pack import sealed
 from gateway.service.account import account, notes_as_losses
 from gateway.service.limits import journey_for, session_for
@@ -118,9 +119,9 @@ class Advice:
             self._origins.remember(call.caller.id, fused)
         losses = [loss for view, reply in answers.replies for loss in notes_as_losses(view.id, reply.notes)]
         losses += [Loss(kind="note", message=note.text) for note in notes]
-        candidates = sum(len(ranking.hits) for ranking in rankings)
-        usage, meta = account(answers, candidates=candidates, started=started, losses=losses)
-        hits = sealed(fused, self._defaults.window, include_text=True, include_vectors=False)
+        count = sum(len(ranking.hits) for ranking in rankings)
+        usage, meta = account(answers, candidates=count, started=started, losses=losses)
+        hits = sealed(candidates(fused), include_text=True, include_vectors=False)
         return MemoryRecallResult(
             clues=tuple(memory.clues_of(answers.replies, query.n)), hits=hits or None, usage=usage, meta=meta
         )

@@ -25,6 +25,7 @@ from gateway.federation.select import by_priority, named, prioritised
 from gateway.federation.several import Answers, Errand, ask_several
 from gateway.fusion import Rrf, fuse, read_identity
 from gateway.model import GraphRequest, GraphResult
+from gateway.refine.candidate import candidates
 from gateway.refine.pack import sealed
 from gateway.service.account import account, notes_as_losses
 from gateway.service.limits import journey_for, session_for
@@ -118,7 +119,7 @@ class Graph:
         )
         main = _MAIN[query.op]
         parts = {
-            name: sealed(fused, limit, include_text=True, include_vectors=False)
+            name: sealed(candidates(fused[:limit]), include_text=True, include_vectors=False)
             for name, fused in (("hits", hits), ("communities", communities), ("nodes", nodes))
             if fused or name == main
         }

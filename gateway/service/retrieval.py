@@ -1,29 +1,37 @@
-"""``retrieve``: the straight line of plan, recall, fuse, refine."""
+"""``retrieve``: the straight line of plan, recall, fuse, refine, pack."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from gateway._json import Raw
 from gateway.federation.capability import Snapshot
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.explain import explained
 from gateway.federation.loss import Failure, Loss, notes_of
 from gateway.federation.origins import Origins
 from gateway.federation.plan import Defaults, RetrievePlan, plan
+from gateway.federation.profile import EVERYTHING, Profile
 from gateway.federation.reading import Reply
 from gateway.federation.recall import Outcome, recall
 from gateway.federation.route import route_of, visited
+from gateway.federation.runner import Deadline
+from gateway.federation.transform import Forms, transformed
 from gateway.federation.verdict import admit, judge
-from gateway.filters import compiled
-from gateway.fusion import Fused, Ranking, fuse, read_identity
+from gateway.federation.version import composite
+from gateway.fusion import Fused, Ranking, fuse, read_identity, rescored
 from gateway.model import RetrieveRequest, RetrieveResult
-from gateway.refine.cut import cut
-from gateway.refine.pack import pack, sealed
+from gateway.refine.candidate import candidates
+from gateway.refine.line import Refined, refine
+from gateway.refine.tokens import Tokens
+from gateway.service.keeping import Keeping
 from gateway.service.limits import deadline_for, route_for
-from gateway.spi.call import ClientCall
+from gateway.service.pages import Answer, Pages
+from gateway.service.progress import Teller
+from gateway.service.refining import comparable, keeper, recall_deadline, refinements, scorer, sealer
+from gateway.spi.call import ClientCall, Route
+from gateway.state import digest
 
 __all__ = ["Retrieval"]
 
@@ -31,107 +39,97 @@ __all__ = ["Retrieval"]
 class Retrieval:
     """Holds no request; everything a call needs comes with it."""
 
-    def __init__(self, defaults: Defaults, embeddings: Embeddings, origins: Origins) -> None:
+    def __init__(
+        self, defaults: Defaults, embeddings: Embeddings, keeping: Keeping, tokens: Tokens, origins: Origins
+    ) -> None:
         self._defaults = defaults
         self._origins = origins
         self._embeddings = embeddings
         self._identity = read_identity(defaults.document_identity)
+        self._pages = Pages(keeping, tokens, max_k=defaults.max_k, bound=_bound(defaults.profile))
 
     async def retrieve(self, request: RetrieveRequest, call: ClientCall) -> RetrieveResult:
         started = time.perf_counter()
+        if request.cursor is not None:
+            return await self._pages.next(request, call, started)
         deadline = deadline_for(call, self._defaults)
         route, cycle = route_for(call, self._defaults)
-        planned = plan(request, call.snapshot, call.meta, route=route, cycle=cycle, defaults=self._defaults)
-        admit(call.snapshot, planned)
-        told = self._teller(planned, call)
-        outcomes = await recall(
-            planned,
-            call.snapshot,
-            call,
-            deadline,
-            route,
-            embeddings=self._embeddings,
-            verify=self._defaults.verify,
-            answered=told,
+        seen = await self._pages.seen(request, call)
+        planned = plan(
+            request, call.snapshot, call.meta, route=route, cycle=cycle, defaults=self._defaults, seen=len(seen)
         )
-        losses = [*planned.losses, *judge(call.snapshot, planned, outcomes)]
-        fused, notes = self._fuse(planned, outcomes)
-        kept, cuts = cut(fused, planned.min_score, planned.strategy.name)
-        losses += [Loss(kind="note", message=note) for note in (*notes, *cuts)]
+        admit(call.snapshot, planned)
+        teller = Teller(call, planned, lambda replies: self._fuse(planned, replies)[0])
+        forms = await transformed(planned, deadline, route)
+        teller.transformed(forms)
+        outcomes = await self._recall(planned, forms, call, deadline, route, teller)
+        losses = [*planned.losses, *forms.losses, *judge(call.snapshot, planned, outcomes)]
+        fused, notes = self._fuse(planned, [one for one in outcomes if isinstance(one, Reply)])
+        teller.stage("fuse", candidates(fused))
+        refined = await refine(
+            fused,
+            refinements(planned),
+            query=planned.query,
+            scale=planned.scored_by,
+            score=scorer(planned, deadline, route, cycle=cycle),
+            now=time.time(),
+            seen=seen,
+            told=teller.stage,
+            keep=keeper(planned),
+            vectors_comparable=comparable(planned),
+        )
+        losses += [Loss(kind="note", message=note) for note in (*notes, *seen.notes, *refined.notes)]
         if call.snapshot.capabilities.feedback is not None:
-            self._origins.remember(call.caller.id, kept[: planned.k])
-        return self._packed(planned, kept, outcomes, losses, started)
+            self._origins.remember(call.caller.id, [one.fused for one in refined.candidates])
+        return await self._pages.first(request, call, _answer(planned, forms, outcomes, refined, losses), started)
 
     def explain(self, request: RetrieveRequest, snapshot: Snapshot) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
         """What a retrieve would do, per engine, and what it would lose. No engine is asked."""
         meta = request.meta or {}
         route = route_of(meta, identity=self._defaults.identity, limit=self._defaults.depth)
-        planned = plan(
-            request,
-            snapshot,
-            meta,
-            route=route,
-            cycle=visited(meta, self._defaults.identity),
-            defaults=self._defaults,
-        )
+        cycle = visited(meta, self._defaults.identity)
+        planned = plan(request, snapshot, meta, route=route, cycle=cycle, defaults=self._defaults)
         return explained(planned), notes_of(planned.losses)
 
-    def _fuse(self, planned: RetrievePlan, outcomes: Sequence[Outcome]) -> tuple[list[Fused], list[str]]:
-        rankings = [_ranking(order, one) for order, one in enumerate(outcomes) if isinstance(one, Reply)]
+    async def _recall(
+        self,
+        planned: RetrievePlan,
+        forms: Forms,
+        call: ClientCall,
+        deadline: Deadline,
+        route: Route,
+        teller: Teller,
+    ) -> list[Outcome]:
+        return await recall(
+            planned,
+            forms.forms,
+            call.snapshot,
+            call,
+            recall_deadline(planned, deadline),
+            route,
+            embeddings=self._embeddings,
+            verify=self._defaults.verify,
+            answered=teller.answered,
+        )
+
+    def _fuse(self, planned: RetrievePlan, replies: Sequence[Reply]) -> tuple[list[Fused], list[str]]:
+        """The whole window of these replies, in plan order, whatever order they came in."""
+        order = {leg.id: place for place, leg in enumerate(planned.legs)}
         fused, notes = fuse(
-            rankings,
+            [_ranking(order[reply.leg.id], reply) for reply in replies],
             planned.strategy,
             self._identity,
             planned_max_weight=planned.scale.max_weight,
             planned_total_weight=planned.scale.total_weight,
-            limit=planned.k,
         )
+        if planned.mix is not None:
+            fused = rescored(planned.query, fused, mix=planned.mix)
         return fused, [note.text for note in notes]
 
-    def _sealed(self, planned: RetrievePlan, fused: Sequence[Fused]) -> tuple[Raw, ...]:
-        keep = compiled(planned.filter) if planned.filter is not None else None
-        return sealed(
-            fused, planned.k, include_text=planned.include_text, include_vectors=planned.include_vectors, keep=keep
-        )
 
-    def _packed(
-        self,
-        planned: RetrievePlan,
-        fused: Sequence[Fused],
-        outcomes: Sequence[Outcome],
-        losses: Sequence[Loss],
-        started: float,
-    ) -> RetrieveResult:
-        replies = [one for one in outcomes if isinstance(one, Reply)]
-        degraded = dict.fromkeys(loss.engine for loss in losses if loss.kind in ("failed", "timeout") and loss.engine)
-        return pack(
-            self._sealed(planned, fused),
-            candidates=sum(reply.scanned for reply in replies),
-            started=started,
-            notes=notes_of(losses),
-            degraded=tuple(degraded),
-            vendor={
-                "scale": planned.strategy.name,
-                "engines": [reply.leg.id for reply in replies],
-                "losses": list(losses),
-            },
-        )
-
-    def _teller(self, planned: RetrievePlan, call: ClientCall) -> Callable[[int, int, Outcome], None] | None:
-        """Tells the client of each engine as it answers, with its hits as they would stand alone (section 9)."""
-        if not call.wants_progress:
-            return None
-
-        def tell(done: int, of: int, outcome: Outcome) -> None:
-            if isinstance(outcome, Failure):
-                call.progress(0.8 * done / of, "recall", f"{outcome.engine}: failed")
-                return
-            fused, _ = self._fuse(planned, [outcome])
-            kept, _ = cut(fused, planned.min_score, planned.strategy.name)
-            message = f"{outcome.leg.id}: {len(outcome.hits)} hits"
-            call.progress(0.8 * done / of, "recall", message, self._sealed(planned, kept))
-
-        return tell
+def _bound(profile: Profile) -> str:
+    """What of the profile a cursor holds under, beside the options that it fills into the request."""
+    return "" if profile is EVERYTHING else digest(profile.name, profile.filter)
 
 
 def _ranking(order: int, reply: Reply) -> Ranking:
@@ -146,4 +144,33 @@ def _ranking(order: int, reply: Reply) -> Ranking:
         trust=settings.trust,
         mode=leg.offer.mode,
         floor=leg.offer.floor,
+    )
+
+
+def _answer(
+    planned: RetrievePlan, forms: Forms, outcomes: Sequence[Outcome], refined: Refined, losses: Sequence[Loss]
+) -> Answer:
+    replies = [one for one in outcomes if isinstance(one, Reply)]
+    versions = {reply.leg.id: reply.version for reply in replies}
+    known = {id: version for id, version in versions.items() if version is not None}
+    rewritten = forms.told or next((reply.rewritten for reply in replies if reply.rewritten is not None), None)
+    missing = dict.fromkeys(loss.engine for loss in losses if loss.kind in ("failed", "timeout") and loss.engine)
+    return Answer(
+        candidates=refined.candidates,
+        k=planned.k,
+        budget=planned.budget,
+        seal=sealer(planned),
+        scanned=sum(reply.scanned for reply in replies),
+        reranked=refined.reranked,
+        notes=notes_of(losses),
+        degraded=tuple(missing),
+        index_version=composite(known) if known and len(known) == len(versions) else None,
+        rewritten=rewritten,
+        vendor={
+            "scale": refined.scale,
+            "engines": [reply.leg.id for reply in replies],
+            "seen": refined.seen,
+            "losses": list(losses),
+        },
+        whole=not any(isinstance(one, Failure) and one.late for one in outcomes),
     )

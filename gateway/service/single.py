@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,10 +17,10 @@ from gateway.federation.single import (
     embed_multi,
     embed_sparse,
     rerank,
-    reranker,
+    reranking,
     target,
     transform,
-    transformer,
+    transforming,
     vendor,
     vendors,
 )
@@ -40,7 +37,8 @@ from gateway.model import (
     VendorRequest,
     text_of,
 )
-from gateway.refine.lexical import MAX_CANDIDATES, METHOD, lexical_scores
+from gateway.refine.encoding import packed_floats
+from gateway.refine.lexical import MAX_CANDIDATES, METHOD, by_words
 from gateway.service.limits import journey_for
 from gateway.spi.call import ClientCall
 from gateway.spi.engine import RerankQuery, TransformQuery
@@ -50,8 +48,6 @@ __all__ = ["OneEngine"]
 _TRANSFORMED = 3
 _MOST_TRANSFORMED = 16
 _VENDOR_DEPTH = 64
-_INLINE_CHARACTERS = 10_000
-"""Some 10 ms of BM25; what is longer goes to a thread, so that other calls are not held up."""
 
 
 class OneEngine:
@@ -72,7 +68,7 @@ class OneEngine:
         vectors = await embed(self._single(view, call), inputs, request.kind or "document", self._embeddings)
         dimension = len(vectors[0]) if vectors else (offered.dimension if offered else None) or 1
         if request.encoding == "f32-base64":
-            return EmbedResult(vectors=tuple(map(_base64, vectors)), dimension=dimension, encoding="f32-base64")
+            return EmbedResult(vectors=tuple(map(packed_floats, vectors)), dimension=dimension, encoding="f32-base64")
         return EmbedResult(vectors=vectors, dimension=dimension, encoding=request.encoding)
 
     async def rerank(self, request: RerankRequest, call: ClientCall) -> RerankResult:
@@ -80,7 +76,7 @@ class OneEngine:
             raise invalid_params("a query is required", field="query")
         passages = self._texts(_either(request.passages, request.documents, "passages", "documents"), "passages")
         asked = request.method, request.model
-        view = None if request.method == METHOD else reranker(call.snapshot, *asked)
+        view = None if request.method == METHOD else reranking(call.snapshot, *asked)
         most = MAX_CANDIDATES if view is None else max_candidates(view.capabilities)
         if most is not None and len(passages) > most:
             raise invalid_params(f"at most {most} passages at once", field="passages")
@@ -89,7 +85,7 @@ class OneEngine:
             raise invalid_params("topN is at least 1", field="topN")
         text = text_of(request.query)
         if view is None:
-            scores = await _by_words(text, passages)
+            scores = await by_words(text, passages)
         else:
             query = RerankQuery(query=text, passages=passages, method=request.method, model=request.model, top_n=top)
             scores = await rerank(self._single(view, call), query) if passages else ()
@@ -107,7 +103,7 @@ class OneEngine:
         given = next((len(row) for matrix in found for row in matrix), None)
         dimension = given or (offered.dimension if offered else None) or 1
         if request.encoding == "f32-base64":
-            packed = tuple(tuple(map(_base64, matrix)) for matrix in found)
+            packed = tuple(tuple(map(packed_floats, matrix)) for matrix in found)
             return MultiVectorResult(matrices=packed, dimension=dimension, encoding="f32-base64")
         return MultiVectorResult(matrices=tuple(found), dimension=dimension, encoding=request.encoding)
 
@@ -130,7 +126,7 @@ class OneEngine:
             raise invalid_params("query and method are required", field="method" if request.query else "query")
         if not isinstance(request.query, str):
             self._texts([request.query] if isinstance(request.query, Content) else request.query, "query")
-        view = transformer(call.snapshot, request.method, self._offer.transform)
+        view = transforming(call.snapshot, request.method, self._offer.transform)
         n = min(request.n or _TRANSFORMED, _MOST_TRANSFORMED)
         query = TransformQuery(text=text_of(request.query), method=request.method, n=n)
         reply = await transform(self._single(view, call), query)
@@ -158,18 +154,6 @@ class OneEngine:
                 raise option_unsupported(f"{one.type} is not offered", option=one.type, field=f"{field}[{index}]")
             texts.append(text_of(one))
         return tuple(texts)
-
-
-async def _by_words(query: str, passages: Sequence[str]) -> tuple[float, ...]:
-    if len(query) + sum(map(len, passages)) <= _INLINE_CHARACTERS:
-        return lexical_scores(query, passages)
-    return await asyncio.to_thread(lexical_scores, query, passages)
-
-
-def _base64(vector: Sequence[float]) -> str:
-    """A vector as 32-bit floats (section 7.3.1); a number beyond their range becomes the largest of them."""
-    most = 3.4028234663852886e38
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *(max(-most, min(one, most)) for one in vector))).decode()
 
 
 def _either(first: Sequence[Any] | None, second: Sequence[Any] | None, name: str, other: str) -> Sequence[Any]:

@@ -22,7 +22,18 @@ from gateway.spi.engine import (
     TransformReply,
     VectorNeed,
 )
-from gateway.spi.facade import Facade, FacadeGateway, FacadeKind, FacadeRequest, FacadeResponse, FacadeSettings
+from gateway.spi.facade import (
+    GATEWAYS_OWN,
+    Facade,
+    FacadeGateway,
+    FacadeKind,
+    FacadeRequest,
+    FacadeResponse,
+    FacadeSettings,
+    http_status,
+    search_score,
+    waiting_headers,
+)
 from gateway.spi.hooks import ENTRY_POINT_GROUP, hookimpl
 from gateway.spi.http import HttpClient, HttpResponse, HttpSettings, raise_for_status, redacted
 from gateway.spi.methods import (
@@ -43,9 +54,11 @@ from gateway.spi.methods import (
 from gateway.spi.passage import chunk_of, citation_of, document_id, passage_id
 from gateway.spi.probe import Finding, Probe, finding
 from gateway.spi.sse import SseDecoder
+from gateway.spi.versions import check_pin, version_gone
 
 __all__ = [
     "ENTRY_POINT_GROUP",
+    "GATEWAYS_OWN",
     "Body",
     "Call",
     "Clue",
@@ -90,13 +103,18 @@ __all__ = [
     "TransformQuery",
     "TransformReply",
     "VectorNeed",
+    "check_pin",
     "chunk_of",
     "citation_of",
     "document_id",
     "finding",
     "hookimpl",
+    "http_status",
     "passage_id",
     "raise_for_status",
     "read_body",
     "redacted",
+    "search_score",
+    "version_gone",
+    "waiting_headers",
 ]

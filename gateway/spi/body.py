@@ -4,14 +4,16 @@ Every fault is found, not only the first, and told in the shape that clients of 
 
     {"detail": [{"type": "missing", "loc": ["body", "query"], "msg": "Field required", "input": null}]}
 
-Unknown members are ignored and a whole number may be written ``5.0``, as there. ``input`` repeats numbers and booleans
-only: what else a client sent may be a key, or larger than an answer should be.
+Unknown members are ignored, a whole number may be written ``5.0`` or ``"5"`` and a truth ``"yes"`` or ``1``, as there.
+``input`` repeats numbers and booleans only: what else a client sent may be a key, or larger than an answer should be.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
-from typing import Any
+from math import isfinite
+from typing import Any, Final
 
 from gateway import _json
 
@@ -19,6 +21,13 @@ __all__ = ["Body", "Faults", "read_body"]
 
 _SHOWN_FAULTS = 100
 _SHOWN_NAME = 120
+
+_TRUTHS: Final[Mapping[Any, bool]] = {
+    **dict.fromkeys((True, 1, "1", "true", "t", "yes", "y", "on"), True),
+    **dict.fromkeys((False, 0, "0", "false", "f", "no", "n", "off"), False),
+}
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,30}(?:\.0{1,30})?")
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,4})?")
 
 
 class Faults(Exception):
@@ -88,9 +97,14 @@ class Body:
 
     def flag(self, name: str, default: bool) -> bool:
         value = self._values.get(name, default)
-        if isinstance(value, bool):
-            return value
-        self.fault("bool_type", "Input should be a valid boolean", name, input=value)
+        known = value.lower() if isinstance(value, str) else value
+        if isinstance(known, str | int | float) and known in _TRUTHS:
+            return _TRUTHS[known]
+        if isinstance(value, str | int) or (isinstance(value, float) and value.is_integer()):
+            told = "Input should be a valid boolean, unable to interpret input"
+            self.fault("bool_parsing", told, name, input=value)
+        else:
+            self.fault("bool_type", "Input should be a valid boolean", name, input=value)
         return default
 
     def whole(self, name: str, default: int | None = None, *, least: int | None = None) -> int | None:
@@ -98,11 +112,20 @@ class Body:
         value = self._values.get(name, default)
         if value is None and default is None:
             return None
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, str):
+            if not _WHOLE.fullmatch(value.strip()):
+                told = "Input should be a valid integer, unable to parse string as an integer"
+                self.fault("int_parsing", told, name)
+                return default
+            value = int(value.strip().partition(".")[0])
+        if isinstance(value, float) and not value.is_integer():
+            told = "Input should be a valid integer, got a number with a fractional part"
+            self.fault("int_from_float", told, name, input=value)
+            return default
+        if not isinstance(value, int | float):
             self.fault("int_type", "Input should be a valid integer", name, input=value)
             return default
+        value = int(value)
         if least is not None and value < least:
             self.fault("greater_than_equal", f"Input should be greater than or equal to {least}", name, input=value)
             return default
@@ -112,9 +135,17 @@ class Body:
         value = self._values.get(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, str):
+            told = "Input should be a valid number, unable to parse string as a number"
+            number = float(value.strip()) if _NUMBER.fullmatch(value.strip()) else float("inf")
+            if not isfinite(number):
+                self.fault("float_parsing", told, name)
+                return None
+            value = number
+        if not isinstance(value, int | float):
             self.fault("float_type", "Input should be a valid number", name, input=value)
             return None
+        value = float(value) if isinstance(value, bool) else value
         if least is not None and value < least:
             self.fault("greater_than_equal", f"Input should be greater than or equal to {least:g}", name, input=value)
             return None

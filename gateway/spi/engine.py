@@ -88,10 +88,14 @@ class VectorNeed(msgspec.Struct, frozen=True):
 
     ``dimension`` is checked against the embedder's when the gateway starts, 0 if the engine does not know. Embedders
     give dense vectors only: a ``sparse`` need is refused at the start.
+
+    ``identity`` is that of the embedder that made the stored vectors, ``""`` if the engine does not know. It must be
+    the embedder's own: vectors of two embedders cannot be compared.
     """
 
     embedder: str
     dimension: int = 0
+    identity: str = ""
 
 
 class EngineQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +104,7 @@ class EngineQuery(msgspec.Struct, frozen=True, kw_only=True):
     ``text`` is the query's text, ``content`` its blocks as given. ``k`` is how many hits are wanted, within the
     engine's ``maxK``. ``filter`` is what the engine's own :meth:`Engine.push_down` returned as native, ``None`` if
     nothing was pushed. ``fields`` are the metadata fields the gateway still has to see on every hit. The options after
-    ``mode`` are set only where the engine advertises them.
+    ``mode`` are set only where the engine advertises them; ``rewrite`` is the way in which it is to rewrite the query.
     """
 
     text: str
@@ -117,6 +121,7 @@ class EngineQuery(msgspec.Struct, frozen=True, kw_only=True):
     candidate_k: int | None = None
     fusion: FusionOptions | None = None
     rerank: RerankOptions | bool | None = None
+    rewrite: str | None = None
     mmr: MmrOptions | None = None
     recency: RecencyOptions | None = None
     unit: str | None = None
@@ -128,13 +133,15 @@ class EngineQuery(msgspec.Struct, frozen=True, kw_only=True):
 class EngineReply(msgspec.Struct, frozen=True, kw_only=True):
     """Hits, best first, at most ``k`` of them; more are cut off.
 
-    ``exhausted`` says that asking for more would bring no further hit. ``notes`` are sentences for the caller: they may
+    ``exhausted`` says that asking for more would bring no further hit. ``rewritten_query`` is what the engine searched
+    for, if that is another query than the one it was given. ``notes`` are sentences for the caller: they may
     name no secret, address or query text.
     """
 
     hits: Sequence[Hit]
     exhausted: bool = False
     index_version: str | None = None
+    rewritten_query: str | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -221,6 +228,12 @@ class Engine(ABC):
         Asked once. Raise ``CallerError`` with :data:`~gateway.errors.Code.METHOD_NOT_FOUND` for a name unknown here.
         """
         raise self._missing(method)
+
+    async def embedded_by(self, identity: str, call: Call) -> None:  # noqa: B027  # most stores cannot remember it
+        """Told before :meth:`index_add`: an embedder of this identity made the vectors of the documents to come.
+
+        A store that can remember it does so beside the data, and says it in :class:`VectorNeed` from then on.
+        """
 
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
         """Adds or replaces documents by id; the ids returned are positional."""

@@ -6,15 +6,46 @@ come through: limits, authorisation and validation are not its business and cann
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from gateway.errors import RcpError
+from gateway.errors import Code, RcpError
+from gateway.model import PROVENANCE, UPSTREAM
 
-__all__ = ["Facade", "FacadeGateway", "FacadeKind", "FacadeRequest", "FacadeResponse", "FacadeSettings"]
+__all__ = [
+    "GATEWAYS_OWN",
+    "Facade",
+    "FacadeGateway",
+    "FacadeKind",
+    "FacadeRequest",
+    "FacadeResponse",
+    "FacadeSettings",
+    "http_status",
+    "search_score",
+    "waiting_headers",
+]
+
+GATEWAYS_OWN: Final = frozenset({*PROVENANCE, UPSTREAM})
+"""Metadata that the gateway adds. It names engines, which the clients of a foreign protocol know nothing of."""
+
+_STATUS: Final[Mapping[int, int]] = {
+    Code.PARSE_ERROR: 422,
+    Code.INVALID_REQUEST: 422,
+    Code.INVALID_PARAMS: 422,
+    Code.CAPABILITY_UNSUPPORTED: 400,
+    Code.OPTION_UNSUPPORTED: 400,
+    Code.METHOD_NOT_FOUND: 400,
+    Code.NOT_FOUND: 404,
+    Code.CONFLICT: 409,
+    Code.PAYLOAD_TOO_LARGE: 413,
+    Code.RATE_LIMITED: 429,
+    Code.BACKEND_UNAVAILABLE: 503,
+    Code.TIMEOUT: 504,
+}
 
 
 class FacadeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,6 +91,26 @@ class Facade(ABC):
     @abstractmethod
     def failure(self, error: RcpError) -> FacadeResponse:
         """An error of the gateway in the protocol's own shape, for what :meth:`answer` raised or never got to see."""
+
+
+def http_status(error: RcpError) -> int:
+    """The status that a REST service gives to what went wrong: 401 for a caller unknown, 403 for one that may not."""
+    if error.code == Code.UNAUTHORIZED:
+        return 403 if error.data.get("authenticated") else 401
+    return _STATUS.get(error.code, 500)
+
+
+def waiting_headers(error: RcpError) -> dict[str, str]:
+    """``Retry-After`` in whole seconds, where the error says how long to wait."""
+    wait = error.data.get("retryAfterMs")
+    return {"retry-after": str(math.ceil(wait / 1000))} if isinstance(wait, int | float) else {}
+
+
+def search_score(hit: Mapping[str, Any]) -> float | None:
+    """What a hit scored in the search, for protocols that tell it apart from the score of a reranking."""
+    if (hit.get("scores") or {}).get("rerank") is None:
+        return hit.get("score")
+    return (hit.get("meta") or {}).get("fusedScore", hit.get("score"))
 
 
 S = TypeVar("S", bound=FacadeSettings)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from gateway import _json
 from gateway.errors import Code, RcpError
 from gateway.protocol import Limits
-from gateway.protocol.envelope import Malformed, Request, parse
+from gateway.protocol.envelope import Malformed, Notification, Request, parse
 
-__all__ = ["fault", "has_one_answer", "too_large"]
+__all__ = ["fault", "has_one_answer", "names_method", "too_large"]
 
 
 def fault(error: RcpError) -> bytes:
@@ -26,3 +26,9 @@ def has_one_answer(frame: bytes) -> bool:
     parse of its small frame, since the answer must begin before the dispatcher has seen it.
     """
     return isinstance(parse(frame, Limits()), Request | Malformed)
+
+
+def names_method(frame: bytes, method: str) -> bool:
+    """True if the frame is a single one of this method."""
+    parsed = parse(frame, Limits())
+    return isinstance(parsed, Request | Notification) and parsed.method == method

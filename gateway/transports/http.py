@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from functools import partial
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from gateway.caller import ANONYMOUS, Caller
 from gateway.errors import Code, RcpError
 from gateway.protocol import Dispatcher, Session, Sessions
 from gateway.transports.beside import ClientGone, Receive, beside
-from gateway.transports.frames import fault, has_one_answer, too_large
+from gateway.transports.frames import fault, has_one_answer, names_method, too_large
 from gateway.transports.guard import Guard
 from gateway.transports.sse import Send, accepts_events, stream
 
@@ -42,6 +42,8 @@ class HttpApp:
     ``mode`` says what a request without a session token is (DECISIONS D1): ``stateless``, initialised by nature;
     ``token``, the start of a session; ``peer``, part of the session of everybody at its address with its credentials.
     A token is issued and honoured in every mode.
+    With ``heads``, the first segments that methods begin with, a path with another one that is not the method of its
+    body leads nowhere; without, it is a mistaken method.
     ``streaming`` says whether the gateway advertises it. ``silence`` is in seconds, ``body_limit`` in bytes,
     ``body_timeout`` bounds how long a body may take to arrive, in seconds.
     """
@@ -53,6 +55,7 @@ class HttpApp:
         *,
         mode: Mode = "stateless",
         base: str = "/rcp",
+        heads: Collection[str] | None = None,
         guard: Guard | None = None,
         authenticate: Authenticate | None = None,
         body_limit: int = 16 << 20,
@@ -65,6 +68,7 @@ class HttpApp:
         self._sessions = sessions
         self._mode = mode
         self._base = "/" + base.strip("/") if base.strip("/") else ""
+        self._heads = heads
         self._guard = guard or Guard()
         self._authenticate = authenticate
         self._body_limit = body_limit
@@ -139,6 +143,9 @@ class HttpApp:
             # Part of the body was read, so this is an answer and not a refusal to listen (DECISIONS D5).
             await _refuse(receive, send, 408 if error.code == Code.TIMEOUT else 200, error, extra)
             return
+        if self._leads_nowhere(method) and not names_method(frame, method):
+            await _reply(send, 404, b"not found\n", [_TEXT, *extra])
+            return
         session = self._session(headers, peer, caller)
         answer = partial(self._dispatcher.answer, frame, session, path_method=method or None)
         wants_events = self._streaming and accepts_events(headers.get(b"accept"))
@@ -150,6 +157,10 @@ class HttpApp:
             await _reply(send, 204, b"", extra)
         else:
             await _reply(send, 200, reply, [_JSON, *extra])
+
+    def _leads_nowhere(self, method: str) -> bool:
+        head = method.partition("/")[0]
+        return self._heads is not None and bool(head) and head not in self._heads and not head.startswith("x-")
 
     async def admit(self, scope: MutableMapping[str, Any], receive: Receive, *, limit: int) -> tuple[Caller, bytes]:
         """The caller and the body of a request to a route beside RCP's, under the same rules as RCP's own.

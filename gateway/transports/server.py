@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from asyncio import TimerHandle
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from gateway.transports.connection import Connection
 
 __all__ = ["Address", "listen", "serve"]
 
-_HEADER_BYTES = 64 << 10
-_CHUNK_OVERHEAD = 8
-"""Bytes of framing that a byte of a chunked body may cost: chunks of one byte cost six."""
 _LAST_WORDS = 1.0  # seconds for the answers of calls that were cut short
 
 
@@ -56,6 +53,7 @@ async def serve(
     port: int = 0,
     *,
     header_timeout: float = 10.0,
+    write_timeout: float = 30.0,
     keep_alive: float = 60.0,
     drain_timeout: float = 10.0,
     draining: Callable[[float], Awaitable[None]] | None = None,
@@ -69,13 +67,15 @@ async def serve(
     streams among them, still gets its last frame. What is left a moment later is cancelled. Takes no signals. All times
     in seconds.
 
+    A client that takes nothing of what is written to it for ``write_timeout`` is cut off, which cancels its call.
+
     Raises ``OSError`` if the address cannot be had.
     """
     sock = listen(host, port)
     bound = Address(*sock.getsockname()[:2])
     config = uvicorn.Config(
         app,
-        http=type("Protocol", (_Protocol,), {"header_timeout": header_timeout}),
+        http=type("Protocol", (Connection,), {"header_timeout": header_timeout, "write_timeout": write_timeout}),
         loop="none",
         ws="none",
         lifespan="off",
@@ -143,78 +143,3 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-class _Protocol(HttpToolsProtocol):
-    """uvicorn's connection with a limit on how long and how large the head of a request may be.
-
-    Whenever data came and no request is being worked on, a timer runs: it ends a head that trickles in, the silence
-    before the first request, and the rest of a body that was refused. uvicorn's own keep-alive timer covers only the
-    time in which nothing comes at all.
-    """
-
-    header_timeout: float = 10.0
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._head_timer: TimerHandle | None = None
-        self._in_head = False
-        self._head_bytes = 0
-        self._body_bytes = 0
-        self._overhead = 0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._head_timer = self.loop.call_later(self.header_timeout, self._give_up)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if self._in_head:
-            self._head_bytes += len(data)
-        else:
-            self._overhead += len(data)
-        super().data_received(data)
-        if self._in_head and self._head_bytes > _HEADER_BYTES and not self.transport.is_closing():
-            self.send_400_response("Request header too large.")
-        elif self._overhead > _HEADER_BYTES + _CHUNK_OVERHEAD * self._body_bytes:
-            # Neither head nor body: chunk extensions or trailers without end.
-            self.transport.close()
-            return
-        if self._head_timer is None and self._idle() and not self.transport.is_closing():
-            self._head_timer = self.loop.call_later(self.header_timeout, self._give_up)
-
-    def on_message_begin(self) -> None:
-        self._in_head = True
-        self._head_bytes = self._body_bytes = self._overhead = 0
-        super().on_message_begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # what comes after the body is a trailer; nobody here reads those
-            super().on_header(name, value)
-
-    def on_body(self, body: bytes) -> None:
-        self._body_bytes += len(body)
-        self._overhead -= len(body)
-        super().on_body(body)
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._stop_timer()
-        super().on_headers_complete()
-
-    def _idle(self) -> bool:
-        cycle: RequestResponseCycle | None = self.cycle  # whatever its annotation says
-        return cycle is None or cycle.response_complete
-
-    def _give_up(self) -> None:
-        self._head_timer = None
-        if self._idle() and not self.transport.is_closing():
-            self.transport.close()
-
-    def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None

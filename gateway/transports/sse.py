@@ -6,6 +6,7 @@ Zero or more progress frames, then exactly one final frame, then the end. Each f
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
@@ -23,6 +24,8 @@ _HEADERS = [
     (b"x-accel-buffering", b"no"),  # nginx holds events back without it
 ]
 _COMMENT = b":\n\n"
+_PARTIAL = b'"partial":{'
+"""In a frame that holds hits, and in no other: inside a string its quotes would be escaped."""
 
 
 def accepts_events(accept: bytes | None) -> bool:
@@ -39,25 +42,34 @@ def accepts_events(accept: bytes | None) -> bool:
 class Outbox:
     """Frames on their way to a reader that may be slow. Putting never waits; what does not fit pushes out the oldest.
 
-    Only progress is ever lost, which is advisory (section 9): the newest says all that the older ones said.
+    Only progress and logs are ever lost, which are advisory (section 9): the newest says all that the older ones said,
+    except for the hits in them, so frames with hits go last. ``frames`` and ``size``, in bytes, bound what waits.
     """
 
-    def __init__(self, *, frames: int = 64, size: int = 1 << 20) -> None:
+    def __init__(self, *, frames: int = 64, size: int = 256 << 10) -> None:
         self._frames = frames
         self._limit = size
-        self._waiting: deque[bytes] = deque()
+        self._plain: deque[tuple[int, bytes]] = deque()
+        self._partial: deque[tuple[int, bytes]] = deque()
+        self._order = 0
         self._size = 0
         self._final: bytes | None = None
         self._done = False
         self._filled = asyncio.Event()
 
+    @property
+    def size(self) -> int:
+        """Bytes that wait, the final frame aside."""
+        return self._size
+
     def put(self, frame: bytes) -> None:
         if self._done:
             return
-        self._waiting.append(frame)
+        self._order += 1
+        (self._partial if _PARTIAL in frame else self._plain).append((self._order, frame))
         self._size += len(frame)
-        while len(self._waiting) > self._frames or (self._size > self._limit and len(self._waiting) > 1):
-            self._size -= len(self._waiting.popleft())
+        while len(self._plain) + len(self._partial) > 1 and self._over():
+            self._size -= len((self._plain or self._partial).popleft()[1])
         self._filled.set()
 
     def finish(self, final: bytes | None) -> None:
@@ -66,17 +78,25 @@ class Outbox:
         self._done = True
         self._filled.set()
 
-    async def take(self, patience: float) -> tuple[list[bytes], bool]:
-        """All that waits, and whether it ends with the final frame. Nothing if ``patience`` seconds bring nothing."""
+    def _over(self) -> bool:
+        return self._size > self._limit or len(self._plain) + len(self._partial) > self._frames
+
+    async def filled(self, patience: float) -> bool:
+        """Waits until there is something to take; false if ``patience`` seconds bring nothing."""
         if not self._filled.is_set():
             try:
                 async with asyncio.timeout(patience):
                     await self._filled.wait()
             except TimeoutError:
-                return [], False
+                return False
+        return True
+
+    def take(self) -> tuple[list[bytes], bool]:
+        """All that waits, in the order it was put, and whether it ends with the final frame."""
         self._filled.clear()
-        frames = list(self._waiting)
-        self._waiting.clear()
+        frames = [frame for _, frame in heapq.merge(self._plain, self._partial)]
+        self._plain.clear()
+        self._partial.clear()
         self._size = 0
         if self._done and self._final is not None:
             frames.append(self._final)
@@ -101,12 +121,16 @@ async def stream(
     outbox = Outbox()
 
     async def write() -> None:
-        while True:
-            frames, last = await outbox.take(silence)
-            body = b"".join([b"data: %b\n\n" % frame for frame in frames]) or (b"" if last else _COMMENT)
+        last = False
+        while not last:
+            body = _COMMENT
+            if await outbox.filled(silence):
+                # Returns once the client has taken most of what went before. Until then frames wait where newer ones
+                # can replace them.
+                await send({"type": "http.response.body", "body": b"", "more_body": True})
+                frames, last = outbox.take()
+                body = b"".join([b"data: %b\n\n" % frame for frame in frames])
             await send({"type": "http.response.body", "body": body, "more_body": not last})
-            if last:
-                return
 
     async def work() -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -87,6 +87,7 @@ class _Serving:
         self._peer_gone = False
         loop = asyncio.get_running_loop()
         self._writer = _Writer(stdout, loop, self._lost_peer)
+        session.room = self._writer.room
         self._reader = _Reader(stdin, stdout, line_limit, loop, self._accept, self._over.set, self._lost_peer)
 
     async def run(self, drain_timeout: float, stop: asyncio.Event) -> None:
@@ -262,8 +263,12 @@ class _Writer(threading.Thread):
 
     async def write(self, frame: bytes) -> None:
         """Writes a frame that must arrive, once the client has read most of what went before."""
-        await self._room.wait()
+        await self.room()
         self._put(frame)
+
+    async def room(self) -> None:
+        """Waits while the client does not read: a call that began now would only leave one more answer to keep."""
+        await self._room.wait()
 
     async def close(self, timeout: float) -> None:
         """Ends the thread after all that was written, or gives it up after ``timeout`` seconds."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from gateway.errors import Code, ConfigError, RcpError
-from gateway.model import PROVENANCE, UPSTREAM
 from gateway.spi import (
+    GATEWAYS_OWN,
     Facade,
     FacadeGateway,
     FacadeKind,
@@ -18,6 +17,9 @@ from gateway.spi import (
     FacadeResponse,
     FacadeSettings,
     Faults,
+    http_status,
+    search_score,
+    waiting_headers,
 )
 from gateway.spi.codec import dumps, encode, mend
 from gateway_llamacloud.hits import VENDOR
@@ -35,24 +37,6 @@ from gateway_llamacloud.wire import (
 )
 
 __all__ = ["IndexSettings", "LlamaCloudFacade", "LlamaCloudFacadeKind", "LlamaCloudFacadeSettings"]
-
-_PROVENANCE: Final = frozenset({*PROVENANCE, UPSTREAM})
-"""Metadata that the gateway adds. It names engines, which the clients of this protocol know nothing of."""
-
-_STATUS: Final[Mapping[int, int]] = {
-    Code.PARSE_ERROR: 422,
-    Code.INVALID_REQUEST: 422,
-    Code.INVALID_PARAMS: 422,
-    Code.CAPABILITY_UNSUPPORTED: 400,
-    Code.OPTION_UNSUPPORTED: 400,
-    Code.METHOD_NOT_FOUND: 400,
-    Code.NOT_FOUND: 404,
-    Code.CONFLICT: 409,
-    Code.PAYLOAD_TOO_LARGE: 413,
-    Code.RATE_LIMITED: 429,
-    Code.BACKEND_UNAVAILABLE: 503,
-    Code.TIMEOUT: 504,
-}
 
 
 class IndexDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,16 +108,18 @@ class LlamaCloudFacade(Facade):
         return FacadeResponse(body=encode({"results": results}))
 
     def failure(self, error: RcpError) -> FacadeResponse:
-        if error.code == Code.UNAUTHORIZED:
-            if error.data.get("authenticated"):
+        status = http_status(error)
+        match status:
+            case 401:
+                return _detail(401, "Not authenticated", {"www-authenticate": "Bearer"})
+            case 403:
                 return _detail(403, "Not enough permissions")
-            return _detail(401, "Not authenticated", {"www-authenticate": "Bearer"})
-        status = _STATUS.get(error.code, 500)
-        if status == 422:
-            return FacadeResponse(status=422, body=Faults.one("value_error", error.message, "body").encoded())
-        wait = error.data.get("retryAfterMs")
-        seconds = {"retry-after": str(math.ceil(wait / 1000))} if isinstance(wait, int | float) else {}
-        return _detail(status, "Internal Server Error" if status == 500 else error.message, seconds)
+            case 422:
+                return FacadeResponse(status=422, body=Faults.one("value_error", error.message, "body").encoded())
+            case 500:
+                return _detail(500, "Internal Server Error")
+            case _:
+                return _detail(status, error.message, waiting_headers(error))
 
 
 class LlamaCloudFacadeKind(FacadeKind[LlamaCloudFacadeSettings]):
@@ -210,8 +196,9 @@ def params_for(asked: RetrieveRequest, index: IndexSettings) -> dict[str, Any]:
     if k is not None:
         params["k"] = k
     if _reranks(asked):
-        params["rerank"] = {} if top_n is None else {"topN": max(top_n, k or 1)}
-    if asked.num_candidates is not None or top_n is not None:
+        # All that would be returned is reranked, and of that the best are kept.
+        params["rerank"] = {} if k is None else {"topN": max(top_n or 1, top_k or 1)}
+    if asked.num_candidates is not None or (_reranks(asked) and k is not None):
         params["candidateK"] = max(asked.num_candidates or 1, top_k or 1, top_n or 1)
     if asked.score_threshold is not None:
         params["minScore"] = asked.score_threshold
@@ -273,12 +260,12 @@ def _result(hit: Mapping[str, Any], index: IndexSettings) -> Result:
     scores = hit.get("scores") or {}
     text = hit.get("text")
     moved = {VENDOR, index.file_field} if index.file_field == FILE_FIELD else {VENDOR}
-    metadata = {name: _plain(value) for name, value in meta.items() if name not in _PROVENANCE | moved}
+    metadata = {name: _plain(value) for name, value in meta.items() if name not in GATEWAYS_OWN | moved}
     return Result(
         content=text if isinstance(text, str) else "",
         metadata=metadata,
         rerank_score=scores.get("rerank"),
-        score=hit.get("score"),
+        score=search_score(hit),
         static_fields=_static(hit, meta, index),
     )
 

@@ -32,6 +32,7 @@ from gateway.spi.call import Call
 from gateway.spi.codec import DecodeError, decode, mend
 from gateway.spi.engine import Engine, EngineConfig, EngineContext, EngineKind, EngineQuery, EngineReply
 from gateway.spi.passage import chunk_of, citation_of, document_id
+from gateway.spi.versions import MODULUS, check_pin, digest, told_meta
 
 __all__ = ["MemoryConfig", "MemoryEngine", "MemoryKind"]
 
@@ -70,13 +71,20 @@ class MemoryConfig(EngineConfig, frozen=True):
 
 # 2. What such an engine offers. Claim only what you override below: the gateway checks when the engine opens, and asks
 #    for nothing that is not claimed. ``scoreScale`` and ``scoreFloor`` tell fusion what your numbers mean: omit the
-#    floor if you do not know it, a wrong one is worse than none.
+#    floor if you do not know it, a wrong one is worse than none. ``snapshots`` promises that every answer says which
+#    version of the index it is from, and that a call for another version fails.
 
 
 def _capabilities(config: MemoryConfig) -> Capabilities:
     return Capabilities(
         retrieve=RetrieveCapability(
-            max_k=MAX_K, modes=("sparse",), default_mode="sparse", score_scale="bm25", score_floor=0.0
+            max_k=MAX_K,
+            modes=("sparse",),
+            default_mode="sparse",
+            score_scale="bm25",
+            score_floor=0.0,
+            deterministic=True,
+            snapshots=True,
         ),
         index=IndexCapability(writable=True),
         filter=FilterCapability(
@@ -100,6 +108,8 @@ class MemoryEngine(Engine):
         self._config = config
         self._documents: dict[str, Document] = {}
         self._index = Index()
+        self._digests: dict[str, int] = {}
+        self._content = 0
 
     def capabilities(self) -> Capabilities:
         return _capabilities(self._config)
@@ -111,6 +121,8 @@ class MemoryEngine(Engine):
         return Pushdown(native=filter, residual=None)
 
     async def retrieve(self, query: EngineQuery, call: Call) -> EngineReply:
+        # Never serve another version than the one that is asked for.
+        check_pin(query.index_version, self._version)
         # Filter before the cut to k: a limit that is applied first loses documents that satisfy the filter.
         admits = compiled(query.filter) if query.filter is not None else None
         found = [
@@ -134,7 +146,12 @@ class MemoryEngine(Engine):
                     chunk=chunk_of(meta),
                 )
             )
-        return EngineReply(hits=hits, exhausted=len(found) <= query.k)
+        return EngineReply(hits=hits, exhausted=len(found) <= query.k, index_version=self._version)
+
+    @property
+    def _version(self) -> str:
+        # Opaque to everybody else. The prefix changes when the same documents would be ranked in another way.
+        return f"m1-{self._content:032x}"
 
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
         ids = [self._put(document) for document in documents]
@@ -144,6 +161,7 @@ class MemoryEngine(Engine):
         there = [id for id in dict.fromkeys(ids) if self._documents.pop(id, None) is not None]
         for id in there:
             self._index.drop(id)
+            self._content = (self._content - self._digests.pop(id)) % MODULUS
         return len(there)
 
     def load(self, entries: Iterable[Entry]) -> None:
@@ -154,6 +172,9 @@ class MemoryEngine(Engine):
         id = document_id(document)
         text = mend(document.text)
         self._documents[id] = msgspec.structs.replace(document, id=id, text=text)
+        now = digest(id, text, told_meta(document.meta or {}))
+        self._content = (self._content - self._digests.get(id, 0) + now) % MODULUS
+        self._digests[id] = now
         title = (document.meta or {}).get("title")
         self._index.put(id, f"{title}\n{text}" if isinstance(title, str) else text)
         return id

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from gateway.errors import BackendUnavailable
 from gateway_models.remote import read
 
-__all__ = ["DIALECTS", "Dialect", "aligned"]
+__all__ = ["DIALECTS", "OVER", "Dialect", "aligned"]
+
+OVER: Final = re.compile(
+    r"batch|too many|number of (texts|inputs|documents)|at most \d+|max(imum)? (number|length)", re.IGNORECASE
+)
+"""What services say of a request with more passages than they take; most say it with the status of any bad request."""
 
 
 @dataclass(frozen=True, slots=True)

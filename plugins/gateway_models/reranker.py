@@ -12,7 +12,7 @@ from gateway.spi.call import Call
 from gateway.spi.codec import mend
 from gateway.spi.engine import Engine, EngineContext, EngineKind, RerankQuery
 from gateway_models.remote import Remote, RemoteConfig, TooLarge, open_remote
-from gateway_models.rerank_dialects import DIALECTS, aligned
+from gateway_models.rerank_dialects import DIALECTS, OVER, aligned
 
 __all__ = ["RerankerConfig", "RerankerEngine", "RerankerKind"]
 
@@ -86,7 +86,7 @@ class RerankerEngine(Engine):
         # A name the settings do not know is not handed on: the caller must not choose what is paid for.
         chosen = model if model in self._config.models else self._config.model
         body = self._dialect.body(chosen or "", query, passages)
-        answer = await self._remote.post(self._dialect.path, body, texts=[query, *passages])
+        answer = await self._remote.post(self._dialect.path, body, texts=[query, *passages], over=OVER)
         return aligned(self._dialect.read(answer), len(passages))
 
 

@@ -70,7 +70,8 @@ class PineconeEngine(Engine):
     def vector_need(self, mode: Mode | None) -> VectorNeed | None:
         if self._config.inference or self._mode(mode) == "sparse":
             return None
-        return VectorNeed(embedder=self._config.embedder or "", dimension=self._config.dimension)
+        config = self._config
+        return VectorNeed(config.embedder or "", config.dimension, config.embedder_identity or "")
 
     def sparse_need(self, mode: Mode | None) -> VectorNeed | None:
         if self._config.inference or self._mode(mode) == "dense":

@@ -59,6 +59,7 @@ class PineconeConfig(EngineConfig, frozen=True, kw_only=True):
 
     ``host`` is the index's own host. ``namespace`` is passed on as it is written, unset included. ``embedder`` and
     ``sparse_embedder`` are ids of the engines that make query vectors; with ``inference`` Pinecone makes them itself.
+    ``embedder_identity`` says whose dense vectors the index holds, which the embedder must then be.
     ``alpha`` weighs dense against sparse in hybrid search. ``text_fields`` are the metadata keys that may hold the
     text, first come first served; the first is written by ``index/add``.
     """
@@ -70,6 +71,7 @@ class PineconeConfig(EngineConfig, frozen=True, kw_only=True):
     vector_type: Literal["dense", "sparse"] = "dense"
     dimension: int = 0
     embedder: str | None = None
+    embedder_identity: str | None = None
     sparse_embedder: str | None = None
     inference: bool = False
     return_fields: tuple[str, ...] | None = None
@@ -113,6 +115,8 @@ class PineconeConfig(EngineConfig, frozen=True, kw_only=True):
             raise ConfigError(f"must be at most {_NAMESPACE_LENGTH} ASCII characters", path="namespace")
 
     def _check_vectors(self) -> None:
+        if self.embedder_identity is not None and not (self.embedder_identity and self.embedder):
+            raise ConfigError("names whose vectors the store holds; needs an embedder", path="embedder_identity")
         if self.dimension < 0:
             raise ConfigError("must not be negative", path="dimension")
         if self.vector_type == "sparse" and self.metric != "dotproduct":

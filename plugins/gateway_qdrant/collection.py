@@ -76,7 +76,8 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """``dense`` and ``sparse`` are by name, ``""`` the unnamed vector; a sparse vector says whether IDF is applied.
 
     ``indexes`` maps a payload key, as the server spells it, to its index type. ``substring`` and ``booleans`` say
-    whether such conditions can be trusted here.
+    whether such conditions can be trusted here. ``made_by`` is the identity of the embedder that made the dense
+    vectors, ``""`` if that is not known or there are none.
     """
 
     dense: Mapping[str, Vector]
@@ -85,6 +86,7 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     strict: Strict = Strict()
     substring: bool = True
     booleans: bool = True
+    made_by: str = ""
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,6 +266,12 @@ def vector_of(config: QdrantConfig, found: Collection) -> Vector | None:
             f"the collection's vector {dense.name!r} has {vector.size} dimensions, not {dense.dimension}: "
             "use the embedder it was filled with, or index the documents anew",
             path="vectors.dense.dimension",
+        )
+    if found.made_by and config.embedder_identity not in (None, found.made_by):
+        raise ConfigError(
+            f"the collection holds vectors made by {found.made_by!r}, not by {config.embedder_identity!r}: use the "
+            "embedder it was filled with, or index the documents anew",
+            path="embedder_identity",
         )
     if dense.distance is not None and dense.distance != vector.distance:
         raise ConfigError(

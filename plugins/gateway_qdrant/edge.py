@@ -7,6 +7,7 @@ writes come in small batches. It raises bare ``Exception``; what happened is tol
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ from gateway.errors import (
     UpstreamError,
 )
 from gateway.spi import EngineContext
-from gateway.spi.codec import loads
+from gateway.spi.codec import dumps, loads
 from gateway_qdrant.collection import Collection, Vector, index_type, key_of
 from gateway_qdrant.settings import Distance, QdrantConfig, SparseSettings
 from gateway_qdrant.wire import Point
@@ -34,6 +35,8 @@ T = TypeVar("T")
 
 _DENSE, _SPARSE = "dense", "sparse"
 _CONFIG_FILE = "edge_config.json"
+_MADE_BY_FILE = "embedder.json"
+"""Ours, beside the engine's own: whose vectors these are."""
 _DISTANCES: Mapping[Distance, str] = {"cosine": "Cosine", "dot": "Dot", "euclid": "Euclid", "manhattan": "Manhattan"}
 _INDEXES = {
     "keyword": "Keyword",
@@ -243,6 +246,28 @@ class EdgeWire:
 
         return await self._run(run)
 
+    async def remember(self, made_by: str) -> None:
+        """Written whole or not at all, and before the first vector: a kill in between leaves an empty collection."""
+
+        def write() -> None:
+            if self._shard.info().points_count and not _made_by(self._path):
+                self._context.logger.warning(
+                    "nothing says which embedder made the vectors in %s: they are taken to be of %s",
+                    self._path.name,
+                    made_by,
+                )
+            new = self._path / f"{_MADE_BY_FILE}.new"
+            with new.open("wb") as file:
+                file.write(dumps({"identity": made_by}))
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self._path / _MADE_BY_FILE)
+
+        try:
+            await self._run(write)
+        except OSError as error:
+            raise BackendUnavailable(f"the embedded collection cannot be written: {error.strerror}") from None
+
     async def ping(self, timeout: float) -> None:
         await self._run(lambda: self._shard.info())
 
@@ -253,15 +278,34 @@ class EdgeWire:
         """The vectors are not told by the engine itself, only by the file it keeps beside the data."""
         layout = loads((self._path / _CONFIG_FILE).read_bytes())
         names = {theirs: ours for ours, theirs in _DISTANCES.items()}
+        info = self._shard.info()
         return Collection(
             dense={
                 name: Vector(size=one["size"], distance=names[one["distance"]])
                 for name, one in (layout.get("vectors") or {}).items()
             },
             sparse={name: one.get("modifier") == "idf" for name, one in (layout.get("sparse_vectors") or {}).items()},
-            indexes={key: _index_name(info.data_type) for key, info in self._shard.info().payload_schema.items()},
+            indexes={key: _index_name(one.data_type) for key, one in info.payload_schema.items()},
             booleans=False,
+            made_by=_made_by(self._path) if info.points_count else "",
         )
+
+
+def _made_by(path: Path) -> str:
+    """The identity that was remembered, ``""`` if none was. Raises ``ConfigError`` if that cannot be read."""
+    file = path / _MADE_BY_FILE
+    try:
+        identity = loads(file.read_bytes())["identity"]
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError, TypeError, KeyError):
+        identity = None
+    if not isinstance(identity, str):
+        raise ConfigError(
+            f"{file} does not say which embedder made the vectors: remove the file if it is the one configured now",
+            path="path",
+        )
+    return identity
 
 
 def _point(found: Any) -> Point:

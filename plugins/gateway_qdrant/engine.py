@@ -74,6 +74,7 @@ class QdrantEngine(Engine):
         self._wire = wire
         self._found = found
         self._vector = vector_of(config, found)
+        self._made_by = found.made_by
         self._bindings, warnings = bind(config, found)
         for warning in warnings:
             context.logger.warning("%s", warning)
@@ -99,7 +100,7 @@ class QdrantEngine(Engine):
     def document_need(self) -> VectorNeed | None:
         if self._vector is None or self._config.embedder is None:
             return None
-        return VectorNeed(embedder=self._config.embedder, dimension=self._vector.size)
+        return VectorNeed(self._config.embedder, self._vector.size, self._config.embedder_identity or self._made_by)
 
     def push_down(self, filter: Filter) -> Pushdown[Any]:
         return self._filters.push_down(filter)
@@ -130,6 +131,11 @@ class QdrantEngine(Engine):
         keys = self._config.payload.text
         bare = sum(1 for one in points if not any(isinstance((one.get("payload") or {}).get(key), str) for key in keys))
         return (f"{bare} of {len(points)} hits have no text under {' or '.join(keys)}",) if bare else ()
+
+    async def embedded_by(self, identity: str, call: Call) -> None:
+        if self._vector is not None and self._made_by != identity:
+            await self._wire.remember(identity)
+            self._made_by = identity
 
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
         """Stores in batches; one that fails leaves those before it stored, and the same call again replaces them."""
@@ -176,9 +182,13 @@ class QdrantEngine(Engine):
             raise invalid_params("an id must not be empty", field="ids")
         points = list(dict.fromkeys(map(point_id, ids)))
         size = self._config.batch
-        return sum(
+        count = sum(
             [await self._wire.delete(points[at : at + size], call.remaining()) for at in range(0, len(points), size)]
         )
+        if count and self._made_by:
+            # An empty collection is nobody's.
+            self._made_by = (await self._wire.describe()).made_by
+        return count
 
     async def ping(self, call: Call) -> None:
         await self._wire.ping(call.remaining())

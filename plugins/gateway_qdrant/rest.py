@@ -79,6 +79,9 @@ class RestWire:
             )
         return count
 
+    async def remember(self, made_by: str) -> None:
+        """A server has no place for it: there the settings say it."""
+
     async def ping(self, timeout: float) -> None:
         await self._call("GET", self._root, timeout)
 

@@ -160,7 +160,8 @@ class SearchSettings(_Part, frozen=True):
 class QdrantConfig(EngineConfig, frozen=True, kw_only=True):
     """Exactly one of ``path`` and ``url``. See the nested parts.
 
-    ``embedder`` is the id of the engine that makes dense vectors. ``max_k`` bounds ``k``. ``native`` lists what the
+    ``embedder`` is the id of the engine that makes dense vectors, ``embedder_identity`` whose vectors the collection
+    holds; an embedded collection remembers that by itself. ``max_k`` bounds ``k``. ``native`` lists what the
     server does instead of the gateway when it is the only engine asked. ``manage_indexes`` keeps the payload indexes of
     an embedded collection in step with ``fields``. ``batch`` is how many points one write holds.
     """
@@ -170,6 +171,7 @@ class QdrantConfig(EngineConfig, frozen=True, kw_only=True):
     collection: str | None = None
     api_key: Secret | None = None
     embedder: str | None = None
+    embedder_identity: str | None = None
     vectors: VectorSettings = VectorSettings()
     default_mode: Mode | None = None
     hybrid: HybridSettings = HybridSettings()
@@ -193,6 +195,8 @@ class QdrantConfig(EngineConfig, frozen=True, kw_only=True):
             raise ConfigError("needs dense, sparse or both", path="vectors")
         if self.vectors.dense is not None and not self.embedder:
             raise ConfigError("a dense vector needs the id of an engine that embeds", path="embedder")
+        if self.embedder_identity is not None and not (self.embedder_identity and self.embedder):
+            raise ConfigError("names whose vectors the store holds; needs an embedder", path="embedder_identity")
         if self.path is not None and self.vectors.sparse is not None and self.vectors.sparse.encoder == "server":
             raise ConfigError("an embedded engine has no server to encode text", path="vectors.sparse.encoder")
         if self.default_mode is not None and self.default_mode not in modes_of(self):

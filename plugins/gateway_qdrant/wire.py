@@ -28,5 +28,8 @@ class Wire(Protocol):
     async def delete(self, ids: Sequence[int | str], timeout: float) -> int:
         """Removes points; returns how many of them were there."""
 
+    async def remember(self, made_by: str) -> None:
+        """Keeps the identity of the embedder beside the data, where that can be done."""
+
     async def ping(self, timeout: float) -> None:
         """Raises if the collection cannot be reached."""

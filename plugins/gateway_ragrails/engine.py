@@ -58,13 +58,17 @@ class RagrailsEngine(Engine):
         if answer is None:
             raise BackendUnavailable("the answer of the RAGRails server is not a list of items")
         notes = self._failures(answer)
-        if request.use_query_rewrite and answer.search_query not in ("", query.text):
+        rewritten = answer.search_query if request.use_query_rewrite else ""
+        if rewritten in ("", query.text):
+            rewritten = ""
+        elif query.rewrite is None:
             notes = (*notes, "it searched for a rewritten query")
         hits = [_hit(item, query) for item in answer.items[: query.k]]
         made = sum(1 for item in answer.items[: query.k] if item_id(item)[1])
         if made:
             notes = (*notes, f"{made} of {len(hits)} hits come without an id: theirs are made from their text")
-        return EngineReply(hits=hits, exhausted=len(answer.items) < request.top_k, notes=notes)
+        exhausted = len(answer.items) < request.top_k
+        return EngineReply(hits=hits, exhausted=exhausted, rewritten_query=rewritten or None, notes=notes)
 
     async def ping(self, call: Call) -> None:
         self._json(await self._http.request("GET", HEALTH, timeout=call.remaining()))
@@ -116,16 +120,20 @@ def request_for(query: EngineQuery, config: RagrailsConfig) -> RetrieveRequest:
         "options": revealed(config.options),
     }
     top_k = max(query.k, query.candidate_k or 0)
-    if config.rewrite is not None:
+    if config.rewrite is not None and (config.rewrite.always or query.rewrite):
         wanted["use_query_rewrite"] = True
         wanted["rewrite_context"] = config.rewrite.context
         wanted["session_context"] = config.rewrite.session_context
     if config.rerank is not None and query.rerank:
-        asked = query.rerank if isinstance(query.rerank, RerankOptions) else RerankOptions()
         wanted["use_rerank"] = True
-        wanted["reranker"] = asked.method if asked.method in ("voyage", "bm25") else config.rerank.reranker
-        wanted["reranker_model"] = asked.model or config.rerank.model
-        wanted["reranker_options"] = revealed(config.rerank.options)
+        method = query.rerank.method if isinstance(query.rerank, RerankOptions) else None
+        if method == "bm25" != config.rerank.reranker:
+            # It costs nothing. Which other reranker and model are paid for is not the caller's choice.
+            wanted["reranker"] = "bm25"
+        else:
+            wanted["reranker"] = config.rerank.reranker
+            wanted["reranker_model"] = config.rerank.model
+            wanted["reranker_options"] = revealed(config.rerank.options)
         # The reranker keeps the best few: as many as are fetched, since the gateway has not filtered them yet.
         wanted["rerank_top_k"] = top_k
     return RetrieveRequest(query=query.text, top_k=top_k, **wanted)
@@ -157,11 +165,14 @@ def item_id(item: Item) -> tuple[str, bool]:
     chunk = _chunk(item.metadata)
     if chunk is not None and "docId" in chunk and "index" in chunk:
         return f"{chunk['docId']}#{chunk['index']}", False
+    source, place = item.metadata.get("source"), item.metadata.get("chunk_index")
+    if isinstance(source, str) and source and isinstance(place, str) and place:
+        return f"{source}#{place}", False
     return document_id(Document(text=item.text, meta=dict(item.metadata))), True
 
 
 def _chunk(meta: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The server's chunker writes ``source`` and ``chunk_index``; tables have ``2_0`` for the latter."""
+    """The server's chunker writes ``source`` and ``chunk_index``, the latter as ``section_part`` and so no number."""
     chunk = chunk_of(meta) or {}
     source, index = meta.get("source"), meta.get("chunk_index")
     if "docId" not in chunk and isinstance(source, str) and source:
@@ -179,6 +190,7 @@ def _capabilities(config: RagrailsConfig) -> Capabilities:
             modalities=("text",),
             rerank_builtin=True if config.rerank is not None else None,
             default_mode="dense",
+            rewrite=("rewrite",) if config.rewrite is not None else None,
         ),
         filter=FilterCapability(
             fields={name: type.value for name, type in config.fields.items()}, operators=tuple(op.value for op in Op)

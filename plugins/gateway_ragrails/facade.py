@@ -1,19 +1,19 @@
 """The facade: RAGRails' retrieval endpoint over the federation, for clients that were written for it.
 
-As there, an answer can be HTTP 200 and a failure: ``failed`` and ``errors`` say what was lost.
+As there, an answer can be HTTP 200 and a failure: ``failed`` and ``errors`` say what was lost. What is wrong with a
+request itself is a 422 if its shape is, and else a 400.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from gateway.errors import Code, ConfigError, RcpError
-from gateway.model import PROVENANCE, UPSTREAM
 from gateway.spi import (
+    GATEWAYS_OWN,
     Facade,
     FacadeGateway,
     FacadeKind,
@@ -21,6 +21,9 @@ from gateway.spi import (
     FacadeResponse,
     FacadeSettings,
     Faults,
+    http_status,
+    search_score,
+    waiting_headers,
 )
 from gateway.spi.codec import dumps, encode
 from gateway_ragrails.wire import (
@@ -37,25 +40,10 @@ from gateway_ragrails.wire import (
 
 __all__ = ["CollectionSettings", "RagrailsFacade", "RagrailsFacadeKind", "RagrailsFacadeSettings"]
 
-_PROVENANCE: Final = frozenset({*PROVENANCE, UPSTREAM})
-"""Metadata that the gateway adds. It names engines, which the clients of this protocol know nothing of."""
-
-_STATUS: Final[Mapping[int, int]] = {
-    Code.PARSE_ERROR: 422,
-    Code.INVALID_REQUEST: 400,
-    Code.INVALID_PARAMS: 400,
-    Code.CAPABILITY_UNSUPPORTED: 400,
-    Code.OPTION_UNSUPPORTED: 400,
-    Code.METHOD_NOT_FOUND: 400,
-    Code.NOT_FOUND: 404,
-    Code.CONFLICT: 409,
-    Code.PAYLOAD_TOO_LARGE: 413,
-    Code.RATE_LIMITED: 429,
-    Code.BACKEND_UNAVAILABLE: 503,
-    Code.TIMEOUT: 504,
-}
 _BACKEND: Final = (Code.BACKEND_UNAVAILABLE, Code.TIMEOUT)
 """Errors of engines, which this protocol tells with HTTP 200."""
+
+_BM25: Final = "bm25"
 
 
 class CollectionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,12 +93,15 @@ class RagrailsFacade(Facade):
             if getattr(asked, name):
                 return _error(400, "ValueError", f"{name} is not accepted here: it is configured")
         if (wrong := _invalid(asked)) is not None:
-            return _told(asked, errors=[Problem(stage="validate", error=wrong)])
+            return _error(400, "ValueError", wrong)
         collection = self._collection(asked)
         if collection is None:
             return _told(asked, errors=[Problem(source=asked.query, error="the collection does not exist")])
         try:
-            result = await gateway.call("retrieve", params_for(asked, collection))
+            params = params_for(asked, collection)
+            if asked.use_rerank and asked.reranker == _BM25 and await _offers_bm25(gateway):
+                params["rerank"]["method"] = _BM25
+            result = await gateway.call("retrieve", params)
         except RcpError as error:
             if error.data.get("field") == "_meta.x-gateway.engines":
                 # The caller may not see an engine of the collection: then there is no such collection for it.
@@ -124,20 +115,24 @@ class RagrailsFacade(Facade):
             asked,
             search_query=rewritten if isinstance(rewritten, str) else asked.query,
             items=items[: asked.rerank_top_k] if asked.use_rerank else items,
-            errors=_losses(asked, result),
+            errors=_losses(asked, result, items),
         )
 
     def failure(self, error: RcpError) -> FacadeResponse:
-        if error.code == Code.UNAUTHORIZED:
-            if error.data.get("authenticated"):
+        status = http_status(error)
+        match status:
+            case 401:
+                return _error(401, "PermissionError", "not authenticated", {"www-authenticate": "Bearer"})
+            case 403:
                 return _error(403, "PermissionError", "not allowed")
-            return _error(401, "PermissionError", "not authenticated", {"www-authenticate": "Bearer"})
-        status = _STATUS.get(error.code, 500)
-        if status == 500:
-            return _error(500, "RuntimeError", "internal error")
-        wait = error.data.get("retryAfterMs")
-        seconds = {"retry-after": str(math.ceil(wait / 1000))} if isinstance(wait, int | float) else {}
-        return _error(status, "ValueError" if status < 429 else "RuntimeError", error.message, seconds)
+            case 500:
+                return _error(500, "RuntimeError", "internal error")
+            case 422:
+                # There a 422 is about the shape, and that was right.
+                return _error(400, "ValueError", error.message)
+            case _:
+                told = "ValueError" if status < 429 else "RuntimeError"
+                return _error(status, told, error.message, waiting_headers(error))
 
     def _collection(self, asked: RetrieveRequest) -> CollectionSettings | None:
         """The configured collection that the request means. Nothing that it names is dialled."""
@@ -171,10 +166,16 @@ def params_for(asked: RetrieveRequest, collection: CollectionSettings) -> dict[s
     if asked.use_query_rewrite:
         params["rewrite"] = "rewrite"
     if asked.use_rerank:
-        # candidateK, then rerank.topN, then k, each at least the next. Which reranker it is, the gateway knows.
+        # All that is fetched is reranked, and the best few are kept. Which reranker it is, the gateway knows.
         kept = min(asked.rerank_top_k, asked.top_k)
-        params |= {"k": kept, "candidateK": asked.top_k, "rerank": {"topN": kept}}
+        params |= {"k": kept, "candidateK": asked.top_k, "rerank": {"topN": asked.top_k}}
     return params
+
+
+async def _offers_bm25(gateway: FacadeGateway) -> bool:
+    """The protocol's own name for it, where the gateway has the same: RCP's schema has none."""
+    told = (await gateway.call("info", {})).get("capabilities", {}).get("x-gateway", {})
+    return _BM25 in told.get("rerank", {}).get("methods", ())
 
 
 def _invalid(asked: RetrieveRequest) -> str | None:
@@ -218,7 +219,7 @@ def _failures(asked: RetrieveRequest, error: RcpError) -> list[Problem]:
     return [Problem(source=asked.query, error=message, is_retryable=retryable) for message in told]
 
 
-def _losses(asked: RetrieveRequest, result: Mapping[str, Any]) -> list[Problem]:
+def _losses(asked: RetrieveRequest, result: Mapping[str, Any], items: Sequence[Item]) -> list[Problem]:
     """What the federation lost on the way, as far as this protocol calls it a failure."""
     own = (result.get("_meta") or {}).get("x-gateway") or {}
     found: list[Problem] = []
@@ -236,11 +237,14 @@ def _losses(asked: RetrieveRequest, result: Mapping[str, Any]) -> list[Problem]:
                     is_retryable=failed,
                 )
             )
+    missing = asked.use_rerank and items and all(one.rerank_score is None for one in items)
+    if missing and not any(one.stage == "rerank" for one in found):
+        found.append(Problem(source=asked.query, stage="rerank", error="not reranked", is_retryable=True))
     return found
 
 
 def _item(hit: Mapping[str, Any]) -> Item:
-    meta = {name: value for name, value in (hit.get("meta") or {}).items() if name not in _PROVENANCE}
+    meta = {name: value for name, value in (hit.get("meta") or {}).items() if name not in GATEWAYS_OWN}
     citation, chunk = hit.get("citation") or {}, hit.get("chunk") or {}
     # What this protocol's clients read from the metadata, where the engine has it elsewhere.
     known = {"title": citation.get("title"), "source": citation.get("source"), "chunk_index": chunk.get("index")}
@@ -248,7 +252,7 @@ def _item(hit: Mapping[str, Any]) -> Item:
     text = hit.get("text")
     return Item(
         id=hit["id"],
-        score=hit.get("score"),
+        score=search_score(hit),
         text=text if isinstance(text, str) else "",
         metadata=meta,
         rerank_score=(hit.get("scores") or {}).get("rerank"),

@@ -20,10 +20,14 @@ Options = Mapping[str, bool | int | float | str | Secret]
 
 
 class RewriteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Has the service rewrite every query. It needs a language model of its own for that."""
+    """The service's rewriting, offered to callers that ask for it; ``always`` has it rewrite every query.
+
+    It needs a language model of its own for that. Version 0.2.1 can be given none over REST, and answers with an error.
+    """
 
     context: str = ""
     session_context: str = ""
+    always: bool = False
 
 
 class RerankSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

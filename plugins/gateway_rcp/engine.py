@@ -40,6 +40,7 @@ from gateway.spi.methods import (
     TransformReply,
 )
 from gateway.spi.probe import Probe
+from gateway.spi.versions import check_pin
 from gateway_rcp import further, replies, requests
 from gateway_rcp.probes import probes_of
 from gateway_rcp.pushdown import WireFilters
@@ -150,7 +151,10 @@ class RcpEngine(Engine):
     async def retrieve(self, query: EngineQuery, call: Call) -> EngineReply:
         params = requests.retrieve_params(query, self.capabilities())
         answer = await self._session.call("retrieve", params, call, progress=True)
-        return replies.hits(answer, k=params["k"])
+        reply = replies.hits(answer, k=params["k"])
+        if "indexVersion" in params and reply.index_version is not None:
+            check_pin(params["indexVersion"], reply.index_version)  # never silently another (section 7.7.1)
+        return reply
 
     async def embed(self, query: EmbedQuery, call: Call) -> EmbedReply:
         offered = self.capabilities().embed

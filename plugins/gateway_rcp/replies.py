@@ -36,7 +36,7 @@ __all__ = [
 Members = Mapping[str, Any]
 _NOTES = 10
 _NOTE_LETTERS = 300
-_VERSION_LETTERS = 256
+_VERSION_LETTERS = 1024
 _READ_APART = ("id", "score", "confidence")
 
 
@@ -75,7 +75,8 @@ def hits(answer: Answer, *, k: int) -> EngineReply:
     return EngineReply(
         hits=found,
         exhausted=given < k and not _more(reply),
-        index_version=mend(version[:_VERSION_LETTERS]) if isinstance(version, str) else None,
+        # One that was cut could never be asked for again.
+        index_version=mend(version) if isinstance(version, str) and len(version) <= _VERSION_LETTERS else None,
         notes=tuple(told),
     )
 

@@ -27,6 +27,7 @@ from gateway.spi.call import Call
 from gateway.spi.codec import dumps, mend
 from gateway.spi.engine import Engine, EngineConfig, EngineContext, EngineKind, EngineQuery, EngineReply
 from gateway.spi.passage import chunk_of, citation_of, document_id
+from gateway.spi.versions import check_pin
 from gateway_sqlite.store import Row, Store
 from gateway_sqlite.text import TERM_LIMIT, match_expression, terms
 
@@ -57,7 +58,13 @@ class SqliteConfig(EngineConfig, frozen=True):
 def _capabilities(config: SqliteConfig) -> Capabilities:
     return Capabilities(
         retrieve=RetrieveCapability(
-            max_k=MAX_K, modes=("sparse",), default_mode="sparse", score_scale="bm25", score_floor=0.0
+            max_k=MAX_K,
+            modes=("sparse",),
+            default_mode="sparse",
+            score_scale="bm25",
+            score_floor=0.0,
+            deterministic=True,
+            snapshots=True,
         ),
         index=IndexCapability(writable=True),
         filter=FilterCapability(
@@ -89,12 +96,14 @@ class SqliteEngine(Engine):
             found = found[:TERM_LIMIT]
             notes = (f"only the first {TERM_LIMIT} distinct words of the query were searched for",)
         if not found:
-            return EngineReply(hits=(), exhausted=True)
+            version = self._version(await self._run(self._store.version))
+            check_pin(query.index_version, version)
+            return EngineReply(hits=(), exhausted=True, index_version=version)
         expression = match_expression(found, self._config.match)
         admits = compiled(query.filter) if query.filter is not None else None
         stop = threading.Event()
         try:
-            rows, exhausted = await self._run(
+            rows, exhausted, content = await self._run(
                 lambda: self._store.search(
                     expression, query.k, admits=admits, with_text=query.include_text, stopped=stop.is_set
                 )
@@ -102,6 +111,8 @@ class SqliteEngine(Engine):
         except asyncio.CancelledError:
             stop.set()  # nobody waits for the thread any more; it gives up its connection soon
             raise
+        version = self._version(content)
+        check_pin(query.index_version, version)
         hits = [
             hit(
                 row.id,
@@ -113,7 +124,11 @@ class SqliteEngine(Engine):
             )
             for row in rows
         ]
-        return EngineReply(hits=hits, exhausted=exhausted, notes=notes)
+        return EngineReply(hits=hits, exhausted=exhausted, index_version=version, notes=notes)
+
+    def _version(self, content: str) -> str:
+        # The prefix changes when the same documents would be ranked in another way.
+        return f"s1-{self._config.match}-{content}"
 
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
         rows = [_row(document, position) for position, document in enumerate(documents)]

@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 
 from gateway.errors import BackendUnavailable, ConfigError
 from gateway.spi.codec import loads
+from gateway.spi.versions import MODULUS, digest
 from gateway_sqlite.text import indexed
 
 __all__ = ["Found", "Row", "Store"]
 
 APPLICATION_ID = 0x52435031  # "RCP1", in the file's header: this database is one of ours
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 2 keeps the version of the content
 BUSY_SECONDS = 5.0
 _STEPS = 10_000  # virtual machine steps between two looks at whether anybody still waits
 
@@ -115,17 +116,20 @@ class Store:
             connection.execute("PRAGMA journal_mode = WAL")
         with self._transaction(connection):
             # Read again inside: another process may have been faster.
-            if not _number(connection, "PRAGMA user_version"):
+            before = _number(connection, "PRAGMA user_version")
+            if not before:
                 for statement in _SCHEMA.split(";\n"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            if before < SCHEMA_VERSION:
+                rows = connection.execute("SELECT id, meta, text FROM documents")
+                self._set(connection, "content", f"{sum(digest(*row) for row in rows) % MODULUS:032x}")
                 connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             self._tokenize(connection, _tokenizer(stem))
 
     def _tokenize(self, connection: sqlite3.Connection, tokenizer: str) -> None:
         """Makes the index, or makes it again if it was made with another tokenizer: the documents are all there."""
-        before = connection.execute("SELECT value FROM settings WHERE name = 'tokenizer'").fetchone()
-        if before == (tokenizer,):
+        if self._setting(connection, "tokenizer") == tokenizer:
             return
         connection.execute("DROP TABLE IF EXISTS words")
         connection.execute(
@@ -133,7 +137,16 @@ class Store:
             f"(title, body, content='searchable', content_rowid='number', tokenize=\"{tokenizer}\")"
         )
         connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
-        connection.execute("INSERT OR REPLACE INTO settings VALUES ('tokenizer', ?)", (tokenizer,))
+        self._set(connection, "tokenizer", tokenizer)
+
+    @staticmethod
+    def _set(connection: sqlite3.Connection, name: str, value: str) -> None:
+        connection.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
+
+    @staticmethod
+    def _setting(connection: sqlite3.Connection, name: str) -> str:
+        row = connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+        return str(row[0]) if row else ""
 
     def close(self) -> None:
         """Closes what is idle; a connection that is still reading is closed when it is given back."""
@@ -155,17 +168,18 @@ class Store:
         admits: Callable[[dict[str, Any]], bool] | None = None,
         with_text: bool = True,
         stopped: Callable[[], bool] = lambda: False,
-    ) -> tuple[list[Found], bool]:
-        """The best ``k`` documents that match and that ``admits`` lets through, and whether there are no more.
+    ) -> tuple[list[Found], bool, str]:
+        """The best ``k`` documents that match and that ``admits`` lets through, whether there are no more, the version.
 
         Equal scores are ordered by id. The ranking is walked from the top until ``k`` are found, so a filter is asked
         about as few documents as possible, and never loses one to a limit. ``stopped`` is looked at now and then.
         """
         with self._reading() as connection:
             connection.set_progress_handler(stopped, _STEPS)
-            connection.execute("BEGIN")  # ranking, metadata and texts as of one moment
+            connection.execute("BEGIN")  # version, ranking, metadata and texts as of one moment
             try:
-                return self._walk(connection, expression, k, admits, with_text, stopped)
+                version = self._version(connection)
+                return *self._walk(connection, expression, k, admits, with_text, stopped), version
             finally:
                 connection.set_progress_handler(None, 0)
                 connection.rollback()
@@ -206,6 +220,15 @@ class Store:
         row = connection.execute("SELECT text FROM documents WHERE number = ?", (number,)).fetchone()
         return row[0] if row else None
 
+    def version(self) -> str:
+        """The same for the same documents under the same tokenizer, also in another file; otherwise another."""
+        with self._reading() as connection:
+            return self._version(connection)
+
+    def _version(self, connection: sqlite3.Connection) -> str:
+        settings = connection.execute("SELECT value FROM settings WHERE name IN ('content', 'tokenizer') ORDER BY name")
+        return f"{digest(*(value for (value,) in settings)):032x}"
+
     def count(self) -> int:
         with self._reading() as connection:
             return _number(connection, "SELECT count(*) FROM documents")
@@ -215,16 +238,18 @@ class Store:
     def put(self, rows: Sequence[Row]) -> None:
         """Stores all of the documents or none; one whose id is there replaces it, the last of several wins."""
         with self._writing() as connection:
-            for row in rows:
-                self._put(connection, row)
+            self._changed(connection, sum([self._put(connection, row) for row in rows]))
 
     @staticmethod
-    def _put(connection: sqlite3.Connection, row: Row) -> None:
+    def _put(connection: sqlite3.Connection, row: Row) -> int:
+        """Stores one document; what it adds to the content's digest."""
         title, body = indexed(row.title), indexed(row.text)
         folded = None if body == row.text else body
-        there = connection.execute("SELECT number FROM documents WHERE id = ?", (row.id,)).fetchone()
+        now = digest(row.id, row.meta, row.text)
+        there = connection.execute("SELECT number, meta, text FROM documents WHERE id = ?", (row.id,)).fetchone()
         if there:
-            number = there[0]
+            number, meta, text = there
+            now -= digest(row.id, meta, text)
             connection.execute("DELETE FROM words WHERE rowid = ?", (number,))
             connection.execute(
                 "UPDATE documents SET meta = ?, title = ?, folded = ?, text = ? WHERE number = ?",
@@ -236,18 +261,28 @@ class Store:
                 (row.id, row.meta, title, folded, row.text),
             ).lastrowid
         connection.execute("INSERT INTO words (rowid, title, body) VALUES (?, ?, ?)", (number, title, body))
+        return now
 
     def drop(self, ids: Sequence[str]) -> int:
         """Removes the documents; how many were there."""
-        removed = 0
+        removed = change = 0
         with self._writing() as connection:
             for id in dict.fromkeys(ids):
-                there = connection.execute("SELECT number FROM documents WHERE id = ?", (id,)).fetchone()
+                there = connection.execute("SELECT number, meta, text FROM documents WHERE id = ?", (id,)).fetchone()
                 if there:
-                    connection.execute("DELETE FROM words WHERE rowid = ?", there)
-                    connection.execute("DELETE FROM documents WHERE number = ?", there)
+                    number, meta, text = there
+                    connection.execute("DELETE FROM words WHERE rowid = ?", (number,))
+                    connection.execute("DELETE FROM documents WHERE number = ?", (number,))
+                    change -= digest(id, meta, text)
                     removed += 1
+            self._changed(connection, change)
         return removed
+
+    def _changed(self, connection: sqlite3.Connection, change: int) -> None:
+        """Takes the change into the version, in one transaction: nobody sees the one without the other."""
+        if change:
+            before = int(self._setting(connection, "content"), 16)
+            self._set(connection, "content", f"{(before + change) % MODULUS:032x}")
 
     def verify(self) -> None:
         """Raises ``sqlite3.DatabaseError`` if the index does not agree with the documents."""

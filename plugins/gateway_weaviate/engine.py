@@ -78,7 +78,7 @@ class WeaviateEngine(Engine):
     def document_need(self) -> VectorNeed | None:
         if self._config.embedder is None or self._vector is None:
             return None
-        return VectorNeed(embedder=self._config.embedder, dimension=self._config.dimension)
+        return VectorNeed(self._config.embedder, self._config.dimension, self._config.embedder_identity or "")
 
     @property
     def _default_mode(self) -> Mode:

@@ -42,7 +42,8 @@ class WeaviateConfig(EngineConfig, frozen=True, kw_only=True):
     """``url`` (or ``http``) is the REST door, ``grpc`` the other one: a URL, ``host:port``, or its parts.
 
     ``grpc`` defaults to port 50051 of the same host. ``vector`` names the vector to search by, ``embedder`` the engine
-    that makes vectors where the collection has no vectorizer, ``dimension`` their length (0: not checked).
+    that makes vectors where the collection has no vectorizer, ``dimension`` their length (0: not checked) and
+    ``embedder_identity`` whose vectors the collection holds, which the embedder must then be.
     ``text_fields`` are looked through for a hit's text, the first is written. ``fields`` overrides the types that the
     schema gives; null hides a field. ``single_line`` and ``trimmed`` are promises about stored values, and
     ``null_index_complete`` one about the null index (README.md).
@@ -57,6 +58,7 @@ class WeaviateConfig(EngineConfig, frozen=True, kw_only=True):
     tenant: str | None = None
     vector: str | None = None
     embedder: str | None = None
+    embedder_identity: str | None = None
     dimension: int = 0
     modes: tuple[Mode, ...] | None = None
     default_mode: Mode | None = None
@@ -105,6 +107,8 @@ class WeaviateConfig(EngineConfig, frozen=True, kw_only=True):
             raise ConfigError(f"must be one of {', '.join(self.modes)}", path="default_mode")
         if not 0 <= self.alpha <= 1:
             raise ConfigError("must lie in [0, 1]", path="alpha")
+        if self.embedder_identity is not None and not (self.embedder_identity and self.embedder):
+            raise ConfigError("names whose vectors the store holds; needs an embedder", path="embedder_identity")
         if self.dimension < 0:
             raise ConfigError("must not be negative", path="dimension")
         if not 1 <= self.max_k <= MAX_RESULTS:

@@ -13,6 +13,7 @@ import pytest
 from gateway.cli import add as add_module
 from gateway.cli.client import _Local
 from gateway.cli.main import cli
+from gateway.cli.options import retrieve_params
 from gateway.errors import BackendUnavailable
 from gateway.plugins import Plugins, load_plugins
 from gateway_memory.engine import MemoryKind
@@ -274,7 +275,7 @@ def test_without_a_target_add_says_how_to_name_one(run: Run, store: Path) -> Non
     (store / "read-only.yaml").write_text("engines: [{id: words, kind: sqlite, with: {path: words.sqlite}}]\n")
     done = run("add", "docs", "-c", "read-only.yaml")
     assert (done.code, done.err) == (
-        2, "rcp-gateway: name the engine to add to with --to, or set `writes:` in the configuration\n"
+        2, "rcp-gateway: name the engine to write to with --to, or set `writes:` in the configuration\n"
     )  # fmt: skip
 
 
@@ -429,3 +430,92 @@ def test_probe_prints_what_it_found_and_leaves_nothing(run: Run) -> None:
     assert outcome.code == 0, outcome.out
     assert "does lang ne 'alpha' mean what it means everywhere?" in outcome.out
     assert "! " not in outcome.out
+
+
+# Profiles, options of retrieve, errors as JSON, delete
+
+
+def profiled(folder: Path) -> None:
+    with (folder / "gateway.yaml").open("a") as file:
+        file.write("profiles:\n  - {name: one, engines: [first], defaults: {k: 1}}\n  - {name: two}\n")
+
+
+def test_a_profile_is_asked_by_name_and_its_defaults_hold_until_an_option_says_otherwise(
+    run: Run, folder: Path
+) -> None:
+    profiled(folder)
+    assert len(json.loads(run("query", "rank", "--json", "--profile", "one").out)["hits"]) == 1
+    assert len(json.loads(run("query", "rank", "--json", "--profile", "one", "-k", "5").out)["hits"]) == 2
+    assert [one["id"] for one in json.loads(run("catalog", "--json", "--profile", "one").out)["engines"]] == ["first"]
+
+
+def test_a_profile_that_there_is_not_is_told_with_those_that_there_are(run: Run, folder: Path) -> None:
+    profiled(folder)
+    for command in (("query", "rank"), ("stdio",)):
+        done = run(*command, "--profile", "tow")
+        assert (done.code, done.out) == (2, "")
+        assert done.err == (
+            "rcp-gateway: profiles: there is no profile 'tow' (did you mean 'two'?) (there are one, two)\n"
+        )
+
+
+def test_options_become_those_of_the_protocol() -> None:
+    given = {
+        "k": 3, "mode": "dense", "candidate_k": 9, "min_score": 0.5, "token_budget": 100, "session": "s", "cursor": "c",
+        "filter": {"field": "lang", "op": "exists"}, "rerank": "llm", "rewrite": "hyde", "mmr": 0.0,
+        "recency": "meta:date:30", "engines": ("a",), "fusion": "rrf",
+    }  # fmt: skip
+    assert retrieve_params("q", given) == {
+        "query": "q", "k": 3, "mode": "dense", "candidateK": 9, "minScore": 0.5, "tokenBudget": 100, "sessionId": "s",
+        "cursor": "c", "filter": {"field": "lang", "op": "exists"}, "rerank": {"method": "llm"}, "rewrite": "hyde",
+        "mmr": {"lambda": 0.0}, "recency": {"field": "meta:date", "halfLifeDays": 30.0}, "fusion": {"method": "rrf"},
+        "_meta": {"x-gateway": {"engines": ["a"]}},
+    }  # fmt: skip
+    assert retrieve_params("q", {"rerank": "off", "rewrite": "off"}) == {
+        "query": "q",
+        "rerank": False,
+        "rewrite": False,
+    }
+    assert retrieve_params("q", {"rerank": "on"}) == {"query": "q", "rerank": {}}
+    assert retrieve_params("q", {"k": None, "engines": ()}) == {"query": "q"}
+
+
+def test_every_option_of_query_reaches_the_gateway(run: Run) -> None:
+    """Nothing is told of an option that is passed on and ignored: each of these is refused, or changes the answer."""
+    assert run("query", "rank", "--min-score", "9").err.startswith("no hits\n")
+    assert run("query", "rank", "--cursor", "made-up").code == 1
+    assert run("query", "rank", "--candidate-k", "1", "-k", "2").code == 1
+    assert run("query", "rank", "--mode", "dense").code == 1
+
+
+@pytest.mark.parametrize("value", ["date", ":30", "date:", "date:0", "date:-1", "date:nan", "date:inf", "date:x"])
+def test_a_recency_without_a_field_or_a_number_of_days_is_a_fault_of_usage(run: Run, value: str) -> None:
+    done = run("query", "rank", "--recency", value)
+    assert done.code == 2
+    assert "published:30" in done.err
+
+
+def test_with_json_an_error_is_json_too(run: Run) -> None:
+    done = run("query", "rank", "--json", "--filter", '{"field": "nope", "op": "eq", "value": 1}')
+    assert done.code == 1
+    assert json.loads(done.out) == {
+        "error": {
+            "code": -32602,
+            "message": "not a declared filter field; there are lang",
+            "data": {"field": "nope", "path": "filter.field"},
+        }
+    }
+    assert done.err == "rcp-gateway: not a declared filter field; there are lang: nope (-32602)\n"
+    absent = run("query", "rank", "--json", "-c", "absent.yaml")
+    assert absent.code == 2
+    assert "absent.yaml" in json.loads(absent.out)["error"]["message"]
+
+
+def test_what_was_added_can_be_deleted_by_its_ids(run: Run, folder: Path) -> None:
+    (folder / "store.yaml").write_text("engines: [{id: w, kind: sqlite, with: {path: w.sqlite}}]\nwrites: w\n")
+    (folder / "a.md").write_text("# One\n\nword\n")
+    assert run("add", "a.md", "-c", "store.yaml").code == 0
+    done = run("delete", "a.md#0", "a.md#7", "-c", "store.yaml")
+    assert (done.code, done.out, done.err) == (0, "", "deleted 1 of 2 from w\n")
+    assert run("query", "word", "-c", "store.yaml").err == "no hits\n"
+    assert run("delete", "a.md#0", "-c", "store.yaml", "--to", "nobody").code == 2

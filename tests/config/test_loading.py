@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
 from enum import StrEnum
 from pathlib import Path
@@ -320,5 +321,20 @@ def test_a_reference_that_is_none_is_an_error_that_does_not_repeat_it(reference:
     assert "the-value" not in error_of(Secret, reference)
 
 
-def test_a_secret_file_that_never_ends_is_refused() -> None:
-    assert error_of(Secret, {"file": "/dev/zero"}) == "at.file: /dev/zero is larger than a secret can be"
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev/null"])
+def test_a_secret_file_that_is_a_device_is_refused(name: str) -> None:
+    assert error_of(Secret, {"file": name}) == f"at.file: {name} is not a regular file"
+
+
+def test_a_secret_file_that_nobody_writes_to_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    walker = Walker(tmp_path)
+    assert walker.read(Secret, {"file": "pipe"}, "at") is FAULT
+    assert [str(error) for error in walker.errors] == ["at.file: pipe is not a regular file"]
+
+
+def test_a_secret_file_larger_than_a_secret_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "large").write_text("x" * (64 * 1024 + 1))
+    walker = Walker(tmp_path)
+    assert walker.read(Secret, {"file": "large"}, "at") is FAULT
+    assert [str(error) for error in walker.errors] == ["at.file: large is larger than a secret can be"]

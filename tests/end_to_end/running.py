@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway.app import Gateway, open_gateway
+from gateway.app import OpenGateway, open_gateway
 from gateway.caller import ANONYMOUS
 from gateway.config import load_text
 from gateway.plugins import load_plugins
@@ -80,7 +80,7 @@ def free_port() -> int:
 class Whole:
     """An open gateway in the form that ``tests.transports.connect`` takes."""
 
-    gateway: Gateway
+    gateway: OpenGateway
     sessions: Sessions = field(default_factory=Sessions)
 
     @property

@@ -48,6 +48,9 @@ async def test_the_commands_and_the_python_of_the_readme_run_as_they_stand(tmp_p
         shown = await run(str(COMMAND), "demo", cwd=tmp_path)
         assert "fused" in shown
         assert "words" in await run("bash", "-c", query, cwd=tmp_path)
+        (program,) = (block for block in blocks("python") if "import Gateway" in block)
+        printed = await run(sys.executable, "-c", program, cwd=tmp_path)
+        assert len(printed.splitlines()) == 3
         assert serve == f"{COMMAND} serve &"
         async with serving(tmp_path / "gateway.yaml") as gateway:
             # The one thing that is not as it stands: the port, which may be taken here.

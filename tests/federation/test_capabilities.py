@@ -45,7 +45,9 @@ async def test_what_any_offers_is_offered_and_what_all_offer_is_guaranteed() -> 
     assert retrieve["modes"] == ["dense", "hybrid", "sparse"]
     assert (retrieve["units"], retrieve["levels"], retrieve["modalities"]) == (["chunk"], 2, ["text", "image"])
     assert (retrieve["confidence"], retrieve["deterministic"]) == (True, True)
-    assert not {"scoreFloor", "scoreScale", "defaultMode", "snapshots", "mmr", "rerankBuiltin"} & set(retrieve)
+    assert not {"scoreFloor", "scoreScale", "defaultMode", "snapshots"} & set(retrieve)
+    # What the gateway does itself, whoever retrieves.
+    assert (retrieve["mmr"], retrieve["rerankBuiltin"], retrieve["tokenBudget"]) == (True, True, True)
     assert told["filter"]["fields"] == {"year": "int", "lang": "keyword", "size": "int"}
     assert "citations" in told
     guaranteed = told["x-gateway"]["guaranteed"]
@@ -148,7 +150,7 @@ async def test_every_scope_has_a_snapshot_of_its_own() -> None:
         def seen(*engines: str) -> Running:
             return Running(gateway.gateway, scripts, Caller(id="n", engines=frozenset(engines)))
 
-        assert len((await offered(gateway))["retrieve"]["modes"]) == 2  # the widest first: nobody is given its snapshot
+        assert len((await offered(gateway))["retrieve"]["modes"]) == 3  # the widest first: nobody is given its snapshot
         only_a, only_e, none = await offered(seen("a")), await offered(seen("e")), await offered(seen())
         assert (only_a["retrieve"]["modes"], only_a["retrieve"]["maxK"]) == (["dense"], 10)
         assert "embed" not in only_a

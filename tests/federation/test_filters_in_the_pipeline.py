@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.caller import Caller
 from gateway.filters import Filter, Pushdown
 from tests.engines import Script, gateway_of, hits, ids, notes
 from tests.obligations import obligation
@@ -146,3 +147,16 @@ async def test_values_are_data_and_case_matters() -> None:
     async with gateway_of({"a": script}) as gateway:
         for value in ("en' OR '1'='1", "EN", "en ", ""):
             assert ids(await gateway.retrieve(filter={"field": "lang", "op": "eq", "value": value})) == []
+
+
+@obligation(159)
+async def test_a_refusal_tells_the_nearest_field_and_those_the_caller_can_see() -> None:
+    scripts = {"a": Script(hits("x"), FIELDS), "b": Script(hits("y"), {"filter": {"fields": {"colour": "keyword"}}})}
+    misspelt = {"field": "color", "op": "eq", "value": "red"}
+    async with gateway_of(scripts) as gateway:
+        error = await gateway.refused(filter=misspelt)
+        assert error["message"] == "not a declared filter field (did you mean colour?); there are lang, year, colour"
+        gateway.caller = Caller(engines=frozenset({"a"}))
+        error = await gateway.refused(filter=misspelt)
+    assert error["message"] == "not a declared filter field; there are lang, year"
+    assert error["data"] == {"field": "color", "path": "filter.field"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.protocol.session import Session
-from gateway.spi import Call, EngineQuery, EngineReply
+from gateway.spi import Call, EngineQuery, EngineReply, VectorNeed
 from tests.engines import Running, Script, gateway_of, hits
 from tests.federation.scripts import failing
 from tests.obligations import obligation
@@ -32,7 +32,11 @@ async def asked(gateway: Running, **params: Any) -> list[dict[str, Any]]:
 def partial(frames: list[dict[str, Any]]) -> dict[str, list[str]]:
     """The hits of each frame that carries some, by the frame's words."""
     told = [frame["params"] for frame in frames]
-    return {one["message"]: [hit["id"] for hit in one["partial"]["hits"]] for one in told if "partial" in one}
+    return {
+        one["message"]: [hit["id"] for hit in one["partial"]["hits"]]
+        for one in told
+        if "partial" in one and one["stage"] == "recall"
+    }
 
 
 @obligation(198, 200)
@@ -49,7 +53,10 @@ async def test_every_engine_that_answers_has_a_frame_also_if_all_answer_at_once(
 
     async with gateway_of({id: script(id) for id in "abcdef"}) as gateway:
         frames = await asked(gateway, _meta={"progressToken": 7})
-    assert partial(frames) == {f"{id}: 2 hits": [f"{id}1", f"{id}2"] for id in "abcdef"}
+    told = partial(frames)
+    assert sorted(told) == [f"{id}: 2 hits" for id in "abcdef"]
+    # As they fuse: each brings its own to what is there, up to the ten that the client wants.
+    assert [len(found) for found in told.values()] == [2, 4, 6, 8, 10, 10]
     fractions = [frame["params"]["progress"] for frame in frames]
     assert fractions == sorted(fractions)
     assert {frame["params"]["progressToken"] for frame in frames} == {7}
@@ -91,10 +98,36 @@ async def test_chatter_costs_nobody_its_hits() -> None:
 
     async with gateway_of({"a": Script(retrieve=chatters), "b": Script(retrieve=late)}) as gateway:
         frames = await asked(gateway, _meta={"progressToken": "t"})
-    assert partial(frames) == {"a: 1 hits": ["x"], "b: 1 hits": ["y"]}
+    assert partial(frames) == {"a: 1 hits": ["x"], "b: 1 hits": ["x", "y"]}
     assert len(frames) < 2000
 
 
 async def test_without_a_token_nothing_is_made_ready() -> None:
     async with gateway_of({"a": Script(hits("x"))}) as gateway:
         assert await asked(gateway) == []
+
+
+def offering() -> dict[str, Script]:
+    rerank = {"retrieve": None, "rerank": {"methods": ["cross-encoder"]}}
+    model = {"retrieve": None, "transform": {"methods": ["rewrite"]}}
+    embeds = {"retrieve": None, "embed": {"dimension": 2, "identity": "length"}}
+    return {
+        "a": Script(hits("x", "y"), need=VectorNeed("e", 2)),
+        "e": Script(capabilities=embeds),
+        "r": Script(capabilities=rerank),
+        "m": Script(capabilities=model),
+    }
+
+
+async def test_every_stage_is_told_of_in_its_order_and_progress_only_rises() -> None:
+    async with gateway_of(offering()) as gateway:
+        options = {"rewrite": "rewrite", "rerank": {}, "mmr": {"lambda": 0.5}}
+        frames = await asked(gateway, **options, _meta={"progressToken": "t"})
+    told = [frame["params"] for frame in frames]
+    assert [one["stage"] for one in told] == ["transform", "embed", "recall", "fuse", "rerank", "diversify", "pack"]
+    fractions = [one["progress"] for one in told]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1.0
+    assert [one["stage"] for one in told if "partial" in one] == ["recall", "fuse", "rerank", "diversify"]
+    reranked = next(one for one in told if one["stage"] == "rerank")
+    assert [hit["score"] for hit in reranked["partial"]["hits"]] == [9.0, 9.0]

@@ -231,7 +231,8 @@ async def test_progress_brings_each_engines_hits_as_it_answers_filtered_and_seal
     fractions = [one["progress"] for one in told]  # type: ignore[index]
     assert fractions == sorted(fractions)
     partial = [[one["id"] for one in frame["partial"]["hits"]] for frame in told if "partial" in frame]  # type: ignore[operator,index]
-    assert partial == [["x"], ["y"]]
+    # As they fuse: a alone, then both, where x has the better weight of the first; then the fused list itself.
+    assert partial == [["x"], ["x"], ["x"]]
 
 
 # Several vectors to a text

@@ -286,3 +286,60 @@ async def test_numbers_beyond_32_bits_are_the_largest_there_are() -> None:
     async with gateway_of({"e": embedder(vectors((1e300, -1e300)))}) as gateway:
         answer = await gateway.call("embed", {"inputs": ["a"], "encoding": "f32-base64"})
     assert answer["result"]["dimension"] == 2
+
+
+async def test_an_embedder_of_another_identity_than_the_stored_vectors_stops_the_start_naming_both() -> None:
+    scripts = {"a": Script(hits("x"), need=VectorNeed("e", identity="old/model")), "e": embedder(identity="new/model")}
+    with pytest.raises(ConfigErrors) as refused:
+        async with gateway_of(scripts):
+            pass
+    told = str(refused.value)
+    assert all(word in told for word in ("engine a", "engine e", "'old/model'", "'new/model'", "fill it anew"))
+
+
+@pytest.mark.parametrize(("held", "made"), [("m", "m"), ("", "m"), ("m", None)])
+async def test_identities_that_agree_or_are_not_told_start(held: str, made: str | None) -> None:
+    more = {} if made is None else {"identity": made}
+    scripts = {"a": Script(hits("x"), need=VectorNeed("e", identity=held)), "e": embedder(**more)}
+    async with gateway_of(scripts) as gateway:
+        assert ids(await gateway.retrieve()) == ["x"]
+
+
+async def test_an_identity_that_shows_late_costs_the_engine_alone_in_reading_and_in_writing() -> None:
+    tried, opened = asyncio.Event(), asyncio.Event()
+
+    async def late() -> None:
+        if not tried.is_set():
+            tried.set()
+            raise BackendUnavailable("not yet")
+        opened.set()
+
+    need = VectorNeed("e", identity="old/model")
+    writable = {"index": {"writable": True}}
+    scripts = {
+        "a": Script(hits("x"), need=need, document_need=need, capabilities=writable),
+        "b": Script(hits("y")),
+        "e": embedder(identity="new/model"),
+    }
+    scripts["e"].opening = late
+    async with gateway_of(scripts, writes="a") as gateway:
+        async with asyncio.timeout(10):
+            await opened.wait()
+        while not gateway.gateway.fleet.members["e"].observed:
+            await asyncio.sleep(0)
+        result = await gateway.retrieve()
+        assert ids(result) == ["y"]
+        assert "it holds vectors made by 'old/model'; its embedder e makes those of 'new/model'" in notes(result)
+        answer = await gateway.call("index/add", {"documents": [{"text": "t"}]})
+        assert "'old/model'" in answer["error"]["message"]
+        assert scripts["a"].added == []
+
+
+async def test_a_store_is_told_whose_vectors_come_before_they_do() -> None:
+    scripts = {
+        "a": Script(document_need=NEED, capabilities={"index": {"writable": True}}),
+        "e": embedder(identity="the/model"),
+    }
+    async with gateway_of(scripts, writes="a") as gateway:
+        await gateway.call("index/add", {"documents": [{"text": "t"}]})
+    assert scripts["a"].told == [("embedded_by", "the/model", 0)]

@@ -35,7 +35,9 @@ class Bench:
     ``noise`` prints; ``bug`` is one."""
 
     info = PeerInfo(name="bench", version="1")
-    conformance = "L1"
+
+    def conformance(self, snapshot: Any) -> str:
+        return "L1"
 
     def __init__(self) -> None:
         self.started = asyncio.Event()

@@ -106,6 +106,7 @@ ERRORS = {
     "unauthorized": {"code": -32012, "message": "who are you"},
     "ratelimited": {"code": -32011, "message": "slow down", "data": {"retryAfterMs": 500}},
     "unavailable": {"code": -32010, "message": "index gone", "data": {"retryable": False}},
+    "conflict": {"code": -32016, "message": "that index is gone"},
     "timedout": {"code": -32014, "message": "late"},
     "internal": {"code": -32603, "message": "KeyError: 'secret'"},
     "unknowncode": {"code": -31999, "message": "?", "data": [1, 2]},
@@ -113,7 +114,7 @@ ERRORS = {
     "errortext": "it broke",
 }
 # What may stand beside another behaviour.
-MODIFIERS = {"more", "already", "token", "forgets", "noise", "bom", "stderr", "ignoresshutdown"}
+MODIFIERS = {"more", "snapshots", "already", "token", "forgets", "noise", "bom", "stderr", "ignoresshutdown"}
 STATUSES = {"http302": 302, "http401": 401, "http404": 404, "http429": 429, "http500": 500, "http503": 503}
 
 
@@ -187,6 +188,9 @@ class Peer:
                 "rerank": {"maxCandidates": -1},
                 "filter": {"fields": 3},
             }
+        if "snapshots" in self.does:
+            offer = {**CAPABILITIES["retrieve"], "snapshots": True, "deterministic": True}
+            result["capabilities"] = {**CAPABILITIES, "retrieve": offer}
         if "token" in self.does and method == "initialize":
             self.sessions += 1
             result["_meta"] = {"session": f"session-{self.sessions}"}
@@ -218,6 +222,18 @@ class Peer:
                 return ["[" + ok(id, RESULTS["ok"]) + "]"]
             case ["longline"]:
                 return [ok(id, '{"hits":[],"x":"' + "y" * 200_000_000 + '"}')]
+            case ["broken"]:
+                return [ok(id, RESULTS["ok"])[:-20]]
+            case ["brokenwithoutid"]:
+                return ['{"jsonrpc": "2.0", "result": ' + RESULTS["ok"][:-9]]
+            case ["brokenonce" | "brokenamongmany"]:  # once two wait: the first one's answer is broken, or is twice
+                self.held.append(id)
+                if len(self.held) < 2:
+                    return []
+                whole = [ok(held, RESULTS["ok"]) for held in self.held]
+                if "brokenonce" in self.does:
+                    return [whole[0][:-20], whole[1]]
+                return ['{"jsonrpc":"2.0","result":{"hits":[', *whole]
             case ["echo"]:
                 return [ok(id, json.dumps({"hits": [{"id": params.get("query"), "score": 1}]}))]
             case ["reorder"]:

@@ -15,12 +15,20 @@ class Reports:
         self.path = path
         self.seen: list[dict[str, Any]] = []
         self._news = asyncio.Condition()
+        self._writers: list[asyncio.StreamWriter] = []
+
+    def release(self) -> None:
+        """Lets a peer that waits (``--gated``) take its next step."""
+        for writer in self._writers:
+            writer.write(b".")
 
     async def listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
         while line := await reader.readline():
             async with self._news:
                 self.seen.append(json.loads(line))
                 self._news.notify_all()
+        self._writers.remove(writer)
         writer.close()
 
     async def until(self, event: str, count: int = 1) -> dict[str, Any]:

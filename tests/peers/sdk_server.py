@@ -1,6 +1,7 @@
 """A server made with the public ``rcp-protocol`` SDK: over stdio, or over HTTP with ``--http``.
 
-Reports what it receives like ``hostile.py`` does. ``--stream`` adds a streaming handler (SSE).
+Reports what it receives like ``hostile.py`` does. ``--stream`` adds a streaming handler (SSE), which with
+``--gated`` waits for a byte on the report socket after each of its frames.
 
 With ``--writable`` it takes documents, and has a date field and more operators; then ``--two-valued`` counts a document
 without the field among those that a negation selects, ``--milliseconds`` compares dates as numbers and refuses text,
@@ -92,6 +93,11 @@ class Shelf:
         return [document for id, document in self.documents.items() if self.age[id] > self.slow]
 
 
+def gate(link, closed):
+    if closed:
+        link.recv(1)
+
+
 def graph(params):
     """Documents are nodes; two are neighbours by every word of five letters that they share."""
     words = {one["id"]: {word for word in one["text"].lower().split() if len(word) > 4} for one in DOCUMENTS}
@@ -164,7 +170,7 @@ def read_arguments():
     parser.add_argument("--http", action="store_true")
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--report")
-    for name in ("--writable", "--two-valued", "--milliseconds", "--bare", "--whole"):
+    for name in ("--gated", "--writable", "--two-valued", "--milliseconds", "--bare", "--whole"):
         parser.add_argument(name, action="store_true")
     parser.add_argument("--slow", type=int, default=0)
     return parser.parse_args()
@@ -216,7 +222,9 @@ def main():
 
     def stream(params):
         yield rcp.Progress(0.5, "recall", partial={"hits": [{"id": "unchecked", "score": 1.0}]})
+        gate(link, arguments.gated)
         yield rcp.Progress(0.75, "rank")
+        gate(link, arguments.gated)
         return retrieve(params)
 
     if arguments.stream:

@@ -8,9 +8,11 @@ so that a test can tell whose vector it got. ``faults`` are taken one per reques
 from __future__ import annotations
 
 import asyncio
+import base64
 import math
 import socket
 import threading
+from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -63,7 +65,7 @@ class Providers:
     """``limit`` takes the place of each service's own batch limit; ``faults`` says what goes wrong next.
 
     A fault is a status (429 and 503 with ``Retry-After``), or one of ``shuffled``, ``short``, ``twice``, ``beyond``,
-    ``wide``, ``nan``, ``null``, ``huge``, ``html``, ``no index``, ``quota``, ``echo`` and ``hang``.
+    ``wide``, ``nan``, ``null``, ``negative``, ``huge``, ``html``, ``no index``, ``quota``, ``echo`` and ``hang``.
     """
 
     url: str = ""
@@ -157,8 +159,8 @@ class Providers:
         word = body.get("input_type", body.get("task"))
         if dialect in _TYPES and word is not None and word not in _TYPES[dialect]:
             return _refusal(dialect, 400, "invalid input type")
-        width = body.get("dimensions", body.get("output_dimension", self.dimension)) + (fault == "wide")
-        rows: list[tuple[int, list[Any]]] = [(at, vector_of(text, width)) for at, text in enumerate(texts)]
+        width = (body.get("dimensions") or body.get("output_dimension") or self.dimension) + (fault == "wide")
+        rows: list[tuple[int, Any]] = [(at, vector_of(text, width)) for at, text in enumerate(texts)]
         match fault:
             case "shuffled":
                 rows.reverse()
@@ -181,6 +183,7 @@ class Providers:
         elif dialect == "cohere":
             shape = {"id": "x", "embeddings": {"float": vectors}, "meta": {}}
         else:
+            rows = _packed(rows) if body.get("encoding_format") == "base64" else rows
             shape = {
                 "object": "list",
                 "data": [
@@ -213,11 +216,15 @@ class Providers:
                 scored.append((len(passages), 0.0))
             case "null":
                 scored[0] = (scored[0][0], None)
+            case "negative":
+                scored = [(at, score - 1) for at, score in scored]
             case "nan":
                 scored[0] = (scored[0][0], "@")
         name = "score" if dialect == "tei" else "relevance_score"
         rows = [{"index": at, name: score} for at, score in scored]
-        shape: Any = rows if dialect == "tei" else {"data" if dialect == "voyage" else "results": rows}
+        shape: Any = rows if dialect == "tei" else {"results": rows}
+        if dialect == "voyage":
+            shape = {"object": "list", "data": rows, "model": body["model"], "usage": {"total_tokens": 1}}
         return Response(orjson.dumps(shape).replace(b'"@"', b"NaN"), media_type="application/json")
 
 
@@ -226,6 +233,11 @@ def vector_of(text: str, width: int = 4) -> list[float]:
     numbers = [math.sin(1 + place + sum(map(ord, text)) * (place + 1)) for place in range(width)]
     length = math.hypot(*numbers)
     return [number / length for number in numbers]
+
+
+def _packed(rows: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    """Vectors as base64 of 32-bit floats, which OpenAI and Voyage offer and Voyage's own client asks for."""
+    return [(at, base64.b64encode(array("f", vector).tobytes()).decode()) for at, vector in rows]
 
 
 async def _gone(request: Request, seen: Seen) -> None:

@@ -1,4 +1,4 @@
-"""RAGRails' REST retrieval for tests, written from its reference and the behaviour of version 0.2.1.
+"""RAGRails' REST retrieval for tests, written from its reference and the behaviour of version 0.2.1 (``make e2e``).
 
 The reference's request model ignores members it does not know; here they are refused, so that an adapter that sends
 what is not documented is seen. Failures are HTTP 200 with ``failed`` and ``errors``, as there.
@@ -79,7 +79,10 @@ class Seen:
 
 
 class Server:
-    """``llm`` rewrites queries: ``"broken"`` fails to, ``None`` is none. ``reranker_fails`` likewise."""
+    """``llm`` rewrites queries: ``"broken"`` fails to, ``None`` is none. ``reranker_fails`` likewise.
+
+    Over REST version 0.2.1 is always without one: it answers 500 to ``use_query_rewrite``, whatever its reference says.
+    """
 
     def __init__(self, *chunks: Chunk, collection: str = "docs", llm: str | None = None) -> None:
         self.chunks = list(chunks)
@@ -103,12 +106,13 @@ class Server:
             }
 
         search, errors = asked.query, []
+        if not asked.query.strip():
+            raise ValueError("query must be a non-empty string")
         for name in ("top_k", "rerank_top_k"):
             if getattr(asked, name) < 1:
-                return told([], [failure("validate", f"{name} must be greater than 0")], retrieved=0, search=search)
-        if not asked.query.strip():
-            error = failure("validate", "query must be a non-empty string")
-            return told([], [error], retrieved=0, search=search)
+                raise ValueError(f"{name} must be greater than 0")
+        if asked.reranker not in ("bm25", "voyage") and asked.use_rerank:
+            raise ValueError(f"Unknown reranker provider {asked.reranker!r}. Available providers: bm25, voyage")
         if asked.use_query_rewrite:
             if self.llm == "broken":
                 errors.append(failure("rewrite", "the model is down", asked.query, retryable=True))
@@ -159,6 +163,8 @@ class Server:
             return _answer({"detail": [{**row, "loc": ["body", *row["loc"]]} for row in rows]}, 422)
         try:
             return _answer(self.retrieve(asked))
+        except ValueError as error:
+            return _answer({"error": {"type": "ValueError", "message": str(error)}}, 400)
         except TypeError:
             return web.Response(status=500, text="Internal Server Error")
 

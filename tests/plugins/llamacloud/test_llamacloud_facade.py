@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 import llama_cloud
+import msgspec
 import pytest
 from anyio import fail_after
 from hypothesis import given, settings
@@ -118,6 +119,20 @@ async def test_the_references_request_gets_the_references_response() -> None:
     }
 
 
+async def test_reranking_is_done_by_the_gateway_and_told_beside_the_searchs_score() -> None:
+    found = [hit("a", 0.9, text="nothing of the kind"), hit("b", 0.8, text="the key findings are these")]
+    async with scripted(Script(hits=found)) as gateway:
+        first, second = await posted(gateway)
+        plain = await posted(gateway, rerank={"enabled": False})
+    assert [one["static_fields"]["parsed_directory_file_id"] for one in (first, second)] == ["b", "a"]
+    assert first["rerank_score"] > second["rerank_score"]
+    assert (first["score"], second["score"]) == (pytest.approx(1 / 62), pytest.approx(1 / 61))
+    assert [(one["content"], one["rerank_score"]) for one in plain] == [
+        ("nothing of the kind", None),
+        ("the key findings are these", None),
+    ]
+
+
 async def test_a_hit_that_is_no_part_of_a_document_is_one_itself() -> None:
     odd = hit("x", 1.0, meta={"deep": {"a": 1}, "mixed": [1, "a"], "nothing": None, "yes": True})
     async with scripted(Script(hits=[odd])) as gateway:
@@ -204,6 +219,58 @@ async def test_weights_are_a_mode_or_weights(weights: Any, mode: Any, given: Any
     assert (query.mode, query.fusion.weights if query.fusion else None) == (mode, given)
 
 
+class Asked:
+    """The gateway's door: keeps what comes through it, and offers a retrieve like this."""
+
+    def __init__(self, **retrieve: Any) -> None:
+        self.offered = retrieve
+        self.retrieves: list[dict[str, Any]] = []
+
+    async def call(self, method: str, params: Any) -> dict[str, Any]:
+        if method == "info":
+            return {"capabilities": {"retrieve": self.offered}}
+        assert method == "retrieve"
+        self.retrieves.append(dict(params))
+        return {"hits": []}
+
+
+async def through(door: Asked, body: dict[str, Any], **index: Any) -> dict[str, Any]:
+    """The parameters of the retrieve that the facade makes of a body."""
+    settings = msgspec.convert({"indexes": {"idx-abc123": index}}, LlamaCloudFacadeSettings)
+    sent = json.dumps({**SEED_REQUEST, **body}).encode()
+    answer = await LlamaCloudFacade(settings).answer(FacadeRequest(method="POST", path=PATH, body=sent), door)
+    assert answer.status == 200
+    return door.retrieves[-1]
+
+
+RERANKS = {"rerankBuiltin": True}
+
+
+@pytest.mark.parametrize(
+    ("body", "index", "offered", "rerank"),
+    [
+        # On by default in this protocol, off where request or configuration say so, and silent where there is none.
+        ({}, {}, RERANKS, {}),
+        ({}, {}, {}, None),
+        ({"rerank": {"enabled": False}}, {}, RERANKS, None),
+        ({}, {"defaults": {"rerank": False}}, RERANKS, None),
+        ({"rerank": {"enabled": True}}, {"defaults": {"rerank": False}}, RERANKS, {}),
+        ({"rerank": {"top_n": 4}, "top_k": 20}, {}, RERANKS, {"topN": 20}),
+        ({"rerank": {"top_n": 4}}, {}, RERANKS, {"topN": 4}),
+        ({"top_k": 20}, {}, RERANKS, {"topN": 20}),
+    ],
+)
+async def test_reranking_is_asked_for_as_the_protocol_has_it(body: Any, index: Any, offered: Any, rerank: Any) -> None:
+    assert (await through(Asked(**offered), body, **index)).get("rerank") == rerank
+
+
+async def test_candidates_rerankings_and_results_are_one_funnel() -> None:
+    params = await through(Asked(**RERANKS), {"rerank": {"top_n": 4}, "top_k": 20, "num_candidates": 100})
+    assert (params["candidateK"], params["rerank"], params["k"]) == (100, {"topN": 20}, 4)
+    params = await through(Asked(**RERANKS), {"rerank": {"top_n": 40}, "top_k": 20})
+    assert (params["candidateK"], params["rerank"], params["k"]) == (40, {"topN": 40}, 20)
+
+
 async def test_what_no_engine_can_do_is_left_out() -> None:
     query = await asked({"vector_pipeline_weight": 1, "full_text_pipeline_weight": 0, "rerank": {"enabled": True}})
     assert (query.mode, query.rerank) == (None, None)
@@ -230,7 +297,11 @@ async def test_defaults_of_an_index_stand_in_for_what_is_left_out() -> None:
 
 async def test_a_threshold_is_read_on_the_scale_of_the_scores_that_are_given() -> None:
     async with on_memory() as gateway:
-        scores = [one["score"] for one in await posted(gateway)]
+        off = {"enabled": False}
+        scores = [one["score"] for one in await posted(gateway, rerank=off)]
+        assert len(await posted(gateway, rerank=off, score_threshold=scores[1])) == 2
+        # After reranking that is the reranker's.
+        scores = [one["rerank_score"] for one in await posted(gateway)]
         assert len(await posted(gateway, score_threshold=scores[1])) == 2
 
 
@@ -316,10 +387,10 @@ async def test_two_gateways_in_a_row_lose_nothing_of_a_chunk() -> None:
         (b"[]", ["body"], "model_attributes_type"),
         ({"query": "q"}, ["body", "index_id"], "missing"),
         ({"index_id": 1, "query": "q"}, ["body", "index_id"], "string_type"),
-        ({**SEED_REQUEST, "top_k": "ten"}, ["body", "top_k"], "int_type"),
+        ({**SEED_REQUEST, "top_k": "ten"}, ["body", "top_k"], "int_parsing"),
         ({**SEED_REQUEST, "top_k": 0}, ["body", "top_k"], "greater_than_equal"),
         ({**SEED_REQUEST, "vector_pipeline_weight": 2}, ["body", "vector_pipeline_weight"], "less_than_equal"),
-        ({**SEED_REQUEST, "rerank": {"enabled": 1}}, ["body", "rerank", "enabled"], "bool_type"),
+        ({**SEED_REQUEST, "rerank": {"enabled": []}}, ["body", "rerank", "enabled"], "bool_type"),
         (
             {**SEED_REQUEST, "custom_filters": {"a": {"operator": "like", "value": 1}}},
             ["body", "custom_filters", "a", "operator"],

@@ -52,20 +52,37 @@ async def test_blank_passages_keep_their_place_and_get_no_score(
     assert len(server.seen) == asked
 
 
-@pytest.mark.parametrize("fault", ["short", "null"])
-async def test_a_passage_the_service_left_out_has_no_score(fault: str, opened: Opener, server: Providers) -> None:
-    async with opened.reranker("cohere") as engine:
+@pytest.mark.parametrize("dialect", ALL)
+@pytest.mark.parametrize(("fault", "scores"), [("short", [None, 0.1]), ("null", [0.0, None])])
+async def test_a_passage_the_service_left_out_has_no_score(
+    fault: str, scores: list[float | None], dialect: str, opened: Opener, server: Providers
+) -> None:
+    async with opened.reranker(dialect) as engine:
         server.faults.append(fault)
-        assert (await rerank(engine, "fox", "dog", "fox")).count(None) == 1
+        assert await rerank(engine, "fox", "dog", "fox") == scores
 
 
+@pytest.mark.parametrize("dialect", ALL)
+async def test_negative_scores_stay_as_they_are(dialect: str, opened: Opener, server: Providers) -> None:
+    async with opened.reranker(dialect) as engine:
+        server.faults.append("negative")
+        assert await rerank(engine, "fox", "dog", "a fox") == [-1.0, -0.9]
+
+
+@pytest.mark.parametrize("dialect", ALL)
 @pytest.mark.parametrize(
-    ("fault", "told"), [("twice", "twice"), ("beyond", "passage 2, and there are 2"), ("nan", "NaN")]
+    ("fault", "told"),
+    [
+        ("twice", "twice"),
+        ("beyond", "passage 2, and there are 2"),
+        ("nan", "NaN"),
+        ("html", "is not JSON"),
+    ],
 )
 async def test_an_answer_that_cannot_be_right_is_refused(
-    fault: str, told: str, opened: Opener, server: Providers
+    fault: str, told: str, dialect: str, opened: Opener, server: Providers
 ) -> None:
-    async with opened.reranker("tei") as engine:
+    async with opened.reranker(dialect) as engine:
         server.faults.append(fault)
         with pytest.raises(BackendUnavailable, match=told):
             await rerank(engine, "fox", "dog", "fox")
@@ -87,17 +104,43 @@ async def test_a_caller_may_name_a_model_of_the_settings_and_no_other(opened: Op
     assert [one.body["model"] for one in server.seen] == ["m-1", "m-2", "m-1"]
 
 
-async def test_refusals_mean_what_they_mean(opened: Opener, server: Providers) -> None:
-    async with opened.reranker("voyage") as engine:
+@pytest.mark.parametrize("dialect", ALL)
+async def test_a_batch_that_is_too_large_is_halved_until_it_fits(
+    dialect: str, opened: Opener, server: Providers
+) -> None:
+    server.limit = 3
+    async with opened.reranker(dialect) as engine:
+        found = await rerank(engine, "fox", *("fox" if number % 2 else "dog" for number in range(10)))
+    assert found == [0.1 if number % 2 else 0.0 for number in range(10)]
+    assert [len(one.body.get("documents") or one.body["texts"]) for one in server.seen] == [10, 5, 2, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("dialect", ALL)
+async def test_a_413_halves_a_batch_and_a_single_passage_is_an_error(
+    dialect: str, opened: Opener, server: Providers
+) -> None:
+    async with opened.reranker(dialect) as engine:
+        server.faults.append(413)
+        assert await rerank(engine, "fox", "dog", "fox") == [0.0, 0.1]
+        server.faults.append(413)
+        with pytest.raises(UpstreamError, match="too large"):
+            await rerank(engine, "fox", "fox")
+
+
+@pytest.mark.parametrize("dialect", ALL)
+async def test_refusals_mean_what_they_mean(dialect: str, opened: Opener, server: Providers) -> None:
+    async with opened.reranker(dialect) as engine:
         server.faults += [429, 500]
         with pytest.raises(RateLimited) as limited:
             await rerank(engine, "fox", "fox")
         assert limited.value.data["retryAfterMs"] == 7000
         with pytest.raises(BackendUnavailable):
             await rerank(engine, "fox", "fox")
-    async with opened.reranker("voyage", api_key=Secret("wrong")) as engine:
-        with pytest.raises(UpstreamError, match="credentials"):
+    async with opened.reranker(dialect, api_key=Secret("sk-wrong-key")) as engine:
+        with pytest.raises(UpstreamError, match="credentials") as refused:
             await rerank(engine, "fox", "fox")
+    assert not refused.value.retryable
+    assert "sk-wrong-key" not in f"{refused.value} {refused.value.detail} {refused.value.data}"
 
 
 @pytest.mark.parametrize(

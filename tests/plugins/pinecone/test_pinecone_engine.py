@@ -612,3 +612,9 @@ async def test_a_query_is_an_engine_query_like_any_other() -> None:
         reply = await engine.retrieve(EngineQuery(text="q", k=2, vector=(1.0, 0.0)), call())
         await engine.ping(call())
     assert ids(reply) == ["near", "between"]
+
+
+async def test_whose_vectors_the_index_holds_is_told_with_what_it_needs() -> None:
+    async with opened(Index(), embedder_identity="openai/m/2", dimension=2) as engine:
+        need = engine.vector_need("dense")
+    assert need == VectorNeed("embedder", 2, "openai/m/2")

@@ -90,7 +90,8 @@ async def test_the_references_request_with_reranking_keeps_all_that_were_fetched
 
 async def test_the_references_request_with_rewriting() -> None:
     context = "User is asking about the onboarding flow."
-    body = await sent({}, rewrite=RewriteSettings(context="Acme API", session_context=context))
+    settings = RewriteSettings(context="Acme API", session_context=context)
+    body = await sent({"rewrite": "rewrite"}, rewrite=settings)
     assert body == {
         **SEED,
         "use_query_rewrite": True,
@@ -99,9 +100,45 @@ async def test_the_references_request_with_rewriting() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("query", "settings", "rewritten"),
+    [
+        ({}, RewriteSettings(), False),
+        ({"rewrite": "rewrite"}, None, False),
+        ({"rewrite": "rewrite"}, RewriteSettings(), True),
+        ({}, RewriteSettings(always=True), True),
+    ],
+)
+async def test_rewriting_is_off_unless_it_is_asked_for_and_configured(
+    query: Any, settings: Any, rewritten: bool
+) -> None:
+    assert (await sent(query, rewrite=settings)).get("use_query_rewrite", False) is rewritten
+
+
+async def test_rewriting_is_offered_where_it_is_configured() -> None:
+    for configured, offered in ((None, None), (RewriteSettings(), ("rewrite",))):
+        retrieve = RagrailsKind().offers(RagrailsConfig(rewrite=configured)).retrieve
+        assert retrieve is not None
+        assert retrieve.rewrite == offered
+
+
+async def test_a_caller_may_choose_the_reranker_that_costs_nothing_and_no_other() -> None:
+    paid = RerankSettings(reranker="voyage", model="rerank-2-lite")
+    body = await sent({"rerank": RerankOptions(method="bm25", model="very-expensive")}, rerank=paid)
+    assert (body["reranker"], body["reranker_model"]) == ("bm25", "rerank-2-lite")
+    free = RerankSettings(reranker="bm25", model="bm25")
+    body = await sent({"rerank": RerankOptions(method="voyage", model="very-expensive")}, rerank=free)
+    assert (body["reranker"], body["reranker_model"]) == ("bm25", "bm25")
+
+
+async def test_reranking_is_off_unless_it_is_asked_for() -> None:
+    for rerank in (None, False):
+        assert "use_rerank" not in await sent({"rerank": rerank}, rerank=RerankSettings())
+
+
 async def test_options_are_sent_with_their_secrets_revealed() -> None:
     body = await sent(
-        {"rerank": RerankOptions(method="bm25"), "candidate_k": 50},
+        {"rerank": RerankOptions(), "candidate_k": 50},
         options={"api_key": Secret("qd-secret"), "timeout": 3},
         embedder_options={"api_key": Secret("vo-secret")},
         rerank=RerankSettings(options={"api_key": Secret("re-secret")}),
@@ -109,7 +146,7 @@ async def test_options_are_sent_with_their_secrets_revealed() -> None:
     assert body["options"] == {"api_key": "qd-secret", "timeout": 3}
     assert body["embedder_options"] == {"api_key": "vo-secret"}
     assert body["reranker_options"] == {"api_key": "re-secret"}
-    assert (body["reranker"], body["top_k"], body["rerank_top_k"]) == ("bm25", 50, 50)
+    assert (body["reranker"], body["top_k"], body["rerank_top_k"]) == ("voyage", 50, 50)
 
 
 async def test_a_token_for_the_proxy_in_front_goes_into_its_header() -> None:
@@ -148,20 +185,26 @@ async def test_an_item_without_an_id_takes_one_from_source_and_chunk_or_its_cont
         Chunk("authenticate one", {"source": "guide.md", "chunk_index": 3}),
         Chunk("authenticate two", {"source": "guide.md"}),
         Chunk("three", id=7),
+        Chunk("four", {"source": "guide.md", "chunk_index": "2_0"}),
     ]
     async with opened(Server(*chunks)) as engine:
         reply = await ask(engine)
-    first, second, third = (hit.id for hit in reply.hits)
-    assert (first, second[:7], third) == ("guide.md#3", "sha256:", "7")
+    first, second, third, fourth = (hit.id for hit in reply.hits)
+    assert (first, second[:7], third, fourth) == ("guide.md#3", "sha256:", "7", "guide.md#2_0")
     assert member(reply.hits[0], "chunk") == {"docId": "guide.md", "index": 3}
-    assert "1 of 3 hits" in reply.notes[0]
+    assert "1 of 4 hits" in reply.notes[0]
 
 
-async def test_a_rewritten_query_is_noted_and_not_repeated() -> None:
-    async with opened(Server(Chunk("x"), llm="what is the second step"), rewrite=RewriteSettings()) as engine:
-        reply = await ask(engine)
-    assert "it searched for a rewritten query" in reply.notes
-    assert "second step" not in str(reply.notes)
+async def test_the_query_that_was_searched_for_is_told_and_where_nobody_asked_it_is_noted() -> None:
+    rewrite = RewriteSettings(always=True)
+    async with opened(Server(Chunk("x"), llm="what is the second step"), rewrite=rewrite) as engine:
+        asked, unasked = await ask(engine, rewrite="rewrite"), await ask(engine)
+    assert asked.rewritten_query == unasked.rewritten_query == "what is the second step"
+    assert "it searched for a rewritten query" in unasked.notes
+    assert "second step" not in f"{asked.notes}{unasked.notes}"
+    async with opened(Server(Chunk("x"), llm=QUESTION), rewrite=rewrite) as engine:
+        same = await ask(engine, rewrite="rewrite")
+    assert (same.rewritten_query, "rewritten" in str(same.notes)) == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +266,7 @@ async def test_a_collection_that_is_not_there_and_a_reranker_that_fails_are_erro
 
 async def test_failures_beside_items_are_notes() -> None:
     async with opened(Server(Chunk("x", id="x"), llm="broken"), rewrite=RewriteSettings()) as engine:
-        reply = await ask(engine)
+        reply = await ask(engine, rewrite="rewrite")
     assert [hit.id for hit in reply.hits] == ["x"]
     assert reply.notes == ("the RAGRails server reports 1 failures (stage rewrite)",)
 

@@ -107,13 +107,40 @@ async def test_the_references_plain_request_gets_its_response() -> None:
     }
 
 
-async def test_reranking_that_nobody_does_is_a_failure_beside_the_items() -> None:
-    script = Script(hits=[hit(f"x{n}", 1 - n / 100) for n in range(30)])
+@pytest.mark.parametrize("reranker", ["voyage", "bm25"])
+async def test_the_references_request_with_reranking_is_reranked_by_the_gateway(reranker: str) -> None:
+    texts = [f"nothing of the kind {number}" for number in range(29)]
+    texts.insert(15, "how do i authenticate")
+    script = Script(hits=[hit(f"x{n}", 1 - n / 100, text=text) for n, text in enumerate(texts)])
     async with scripted(one=script) as gateway:
+        answer = await posted(gateway, {**RERANKED, "reranker": reranker})
+    assert (answer["retrieved"], len(answer["items"]), answer["failed"], answer["errors"]) == (5, 5, 0, [])
+    first, *others = answer["items"]
+    # The search's own score stays beside the reranker's.
+    assert (first["id"], first["score"]) == ("x15", pytest.approx(1 / 76))
+    assert all(one["rerank_score"] < first["rerank_score"] for one in others)
+    assert script.queries[0].k == 20
+
+
+async def test_a_reranker_that_fails_is_a_failure_beside_the_items() -> None:
+    async def rerank(query: Any, call: Any) -> Any:
+        raise BackendUnavailable("it is down")
+
+    offers = {"retrieve": None, "rerank": {"methods": ["cross-encoder"]}}
+    scripts = {"one": Script(hits=[GUIDE]), "two": Script(capabilities=offers, rerank=rerank)}
+    async with scripted(**scripts) as gateway:
         answer = await posted(gateway, RERANKED)
-    assert (answer["retrieved"], len(answer["items"]), answer["failed"]) == (5, 5, 1)
-    assert [(one["stage"], one["isRetryable"]) for one in answer["errors"]] == [("rerank", False)]
-    assert script.queries[0].k >= 20
+    assert [one["id"] for one in answer["items"]] == ["guide-3"]
+    assert [(one["stage"], one["isRetryable"]) for one in answer["errors"]] == [("rerank", True)]
+
+
+async def test_rewriting_that_an_engine_offers_is_done_and_told() -> None:
+    offers = {"retrieve": None, "transform": {"methods": ["rewrite"]}}
+    scripts = {"one": Script(hits=[GUIDE]), "two": Script(capabilities=offers)}
+    async with scripted(**scripts) as gateway:
+        answer = await posted(gateway, REWRITTEN)
+    assert (answer["query"], answer["search_query"], answer["failed"]) == (QUESTION, QUESTION.upper(), 0)
+    assert [query.text for query in scripts["one"].queries] == [QUESTION.upper()]
 
 
 async def test_rewriting_that_nobody_does_is_a_failure_beside_the_items() -> None:
@@ -121,6 +148,70 @@ async def test_rewriting_that_nobody_does_is_a_failure_beside_the_items() -> Non
         answer = await posted(gateway, REWRITTEN)
     assert (answer["retrieved"], answer["search_query"]) == (1, QUESTION)
     assert [(one["stage"], one["source_kind"]) for one in answer["errors"]] == [("rewrite", "query")]
+
+
+# What is asked of the gateway.
+
+
+class Asked:
+    """The gateway's door: keeps what comes through it, and offers these capabilities."""
+
+    def __init__(self, **capabilities: Any) -> None:
+        self.capabilities = capabilities
+        self.retrieves: list[dict[str, Any]] = []
+
+    async def call(self, method: str, params: Any) -> dict[str, Any]:
+        if method == "info":
+            return {"capabilities": self.capabilities}
+        assert method == "retrieve"
+        self.retrieves.append(dict(params))
+        return {"hits": [], "rewrittenQuery": "what was searched for"}
+
+
+async def through(door: Asked, **body: Any) -> tuple[dict[str, Any], Any]:
+    """The parameters of the retrieve, and the answer."""
+    facade = RagrailsFacade(RagrailsFacadeSettings(collections={"docs": CollectionSettings(engines=("one",))}))
+    sent = {"query": QUESTION, "collection": "docs", **body}
+    answer = await facade.answer(FacadeRequest(method="POST", path=PATH, body=json.dumps(sent).encode()), door)
+    return door.retrieves[-1], json.loads(answer.body)
+
+
+async def test_a_plain_request_asks_for_neither_reranking_nor_rewriting() -> None:
+    params, _ = await through(Asked())
+    scope = {"x-gateway": {"engines": ["one"]}}
+    assert params == {"query": QUESTION, "k": 10, "strict": False, "_meta": scope}
+
+
+@pytest.mark.parametrize(
+    ("body", "funnel"),
+    [
+        ({"top_k": 20}, (20, 20, 5)),
+        ({"top_k": 20, "rerank_top_k": 7}, (20, 20, 7)),
+        ({"top_k": 3, "rerank_top_k": 7}, (3, 3, 3)),
+    ],
+)
+async def test_all_that_is_fetched_is_reranked_and_the_best_are_kept(body: Any, funnel: Any) -> None:
+    params, _ = await through(Asked(), use_rerank=True, **body)
+    assert (params["candidateK"], params["rerank"]["topN"], params["k"]) == funnel
+
+
+@pytest.mark.parametrize(
+    ("reranker", "offered", "method"),
+    [("bm25", ["bm25"], "bm25"), ("bm25", [], None), ("voyage", ["bm25"], None), ("other", ["bm25"], None)],
+)
+async def test_the_reranker_by_words_is_asked_for_by_name_where_the_gateway_has_it(
+    reranker: str, offered: list[str], method: str | None
+) -> None:
+    door = Asked(**{"x-gateway": {"rerank": {"methods": offered}}})
+    params, _ = await through(door, use_rerank=True, reranker=reranker, reranker_model="very-expensive")
+    assert params["rerank"].get("method") == method
+    assert "model" not in params["rerank"]
+
+
+async def test_rewriting_is_asked_for_and_what_was_searched_for_is_told() -> None:
+    params, answer = await through(Asked(), use_query_rewrite=True, session_context="onboarding")
+    assert params["rewrite"] == "rewrite"
+    assert (answer["query"], answer["search_query"]) == (QUESTION, "what was searched for")
 
 
 # Collections.
@@ -242,7 +333,7 @@ async def test_a_failure_behind_the_facade_arrives_as_one_at_our_engine() -> Non
         ({}, ["body", "query"], "missing"),
         ({"query": 1}, ["body", "query"], "string_type"),
         ({"query": "q", "top_k": None}, ["body", "top_k"], "int_type"),
-        ({"query": "q", "use_rerank": "yes"}, ["body", "use_rerank"], "bool_type"),
+        ({"query": "q", "use_rerank": "perhaps"}, ["body", "use_rerank"], "bool_parsing"),
         ({"query": "q", "vector_db": "faiss"}, ["body", "vector_db"], "literal_error"),
         ({"query": "q", "options": []}, ["body", "options"], "dict_type"),
         ({"query": "q", "model": None}, ["body", "model"], "string_type"),
@@ -264,8 +355,8 @@ async def test_bad_requests_are_told_where_the_fault_is(body: Any, loc: Any, typ
 )
 async def test_what_the_server_itself_would_refuse_is_refused_in_its_words(more: Any, told: str) -> None:
     async with scripted(one=Script()) as gateway:
-        answer = await posted(gateway, {**BASIC, **more})
-    assert [(one["stage"], one["error"]) for one in answer["errors"]] == [("validate", told)]
+        answer = await posted(gateway, {**BASIC, **more}, 400)
+    assert answer == {"error": {"type": "ValueError", "message": told}}
 
 
 async def test_health_and_errors_have_the_protocols_own_shape() -> None:

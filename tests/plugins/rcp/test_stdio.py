@@ -53,13 +53,39 @@ async def test_an_answer_to_an_older_call_is_dropped(upstreams):
 
 
 @obligation(212, 213)
-@pytest.mark.parametrize("behaviour", ["wrongid", "nullid", "nullresponse", "batch", "deep"])
+@pytest.mark.parametrize("behaviour", ["wrongid", "nullid", "nullresponse", "batch"])
 async def test_a_call_without_its_own_answer_ends_at_its_deadline_and_the_engine_lives_on(upstreams, behaviour):
     async with upstreams.stdio(behaviour) as engine:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await engine.retrieve(QUERY, FakeCall())
         await engine.ping(FakeCall())
+
+
+@obligation(213, 214)
+@pytest.mark.parametrize("behaviour", ["deep", "broken", "brokenwithoutid", "noise,broken"])
+async def test_an_answer_that_cannot_be_read_ends_its_call_at_once(upstreams, behaviour):
+    async with upstreams.stdio(behaviour) as engine:
+        async with asyncio.timeout(DEADLINE):
+            with pytest.raises(BackendUnavailable):
+                await engine.retrieve(QUERY, FakeCall())
+            await engine.ping(FakeCall())
+
+
+@obligation(212, 214)
+async def test_a_broken_answer_ends_its_own_call_and_no_other(upstreams, reports):
+    async with upstreams.stdio("brokenonce") as engine, asyncio.timeout(DEADLINE):
+        first, second = (asyncio.create_task(engine.retrieve(QUERY, FakeCall())) for _ in range(2))
+        found = await asyncio.gather(first, second, return_exceptions=True)
+        assert isinstance(found[0], BackendUnavailable)
+        assert len(found[1].hits) == 3
+
+
+@obligation(212, 214)
+async def test_a_broken_answer_without_an_id_is_nobodys_while_several_wait(upstreams):
+    async with upstreams.stdio("brokenamongmany") as engine, asyncio.timeout(DEADLINE):
+        found = await asyncio.gather(*(engine.retrieve(QUERY, FakeCall()) for _ in range(2)))
+    assert [len(reply.hits) for reply in found] == [3, 3]
 
 
 @obligation(213)

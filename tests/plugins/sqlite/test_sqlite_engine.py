@@ -298,7 +298,7 @@ def test_a_limit_never_loses_a_document_that_satisfies_the_filter() -> None:
     store.put([Row(f"d{n:03}", "x " * (200 - n), f'{{"n": {n}}}') for n in range(200)])
     tree = parse({"field": "n", "op": "gte", "value": 197}, HARD_FIELDS)
     assert tree is not None
-    rows, exhausted = store.search('"x"', 2, admits=compiled(tree))
+    rows, exhausted, _ = store.search('"x"', 2, admits=compiled(tree))
     assert len(rows) == 2
     assert not exhausted
     assert len(store.search('"x"', 9, admits=compiled(tree))[0]) == 3

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.filters import FieldType, parse
 from gateway.model import FusionOptions, member, meta_of, text_of_hit
-from gateway.spi.engine import Engine, EngineQuery
+from gateway.spi.engine import Engine, EngineQuery, VectorNeed
 from tests.plugins.weaviate.conftest import Opener, StubCall
 from tests.servers.weaviate import Collection, Prop, WeaviateServer
 
@@ -279,3 +279,12 @@ async def test_a_vector_of_another_length_is_our_fault_and_not_retried(
         assert raised.value.retryable is False
         assert "lengths" in raised.value.detail
         assert sum(name == "Search" for name, _ in server.requests) == 1
+
+
+@pytest.mark.anyio
+async def test_whose_vectors_the_collection_holds_is_told_with_what_it_needs(
+    server: WeaviateServer, opened: Opener
+) -> None:
+    fill(server)
+    async with opened(server, embedder="e", embedder_identity="openai/m/2", dimension=2) as engine:
+        assert engine.vector_need("dense") == VectorNeed("e", 2, "openai/m/2")

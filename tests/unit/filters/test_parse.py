@@ -106,6 +106,64 @@ def test_a_refusal_names_the_field_at_fault_and_the_place(wire: object, field: s
     assert error.data == {"field": field, "path": path}
 
 
+@pytest.mark.parametrize(
+    ("wire", "told"),
+    [
+        (leaf("flga", "eq", True), "not a declared filter field (did you mean flag?); there are kw, txt, n, x, flag, "),
+        (leaf("KW", "eq", "a"), "not a declared filter field (did you mean kw?); there are "),
+        (leaf("something", "eq", 1), "not a declared filter field; there are kw, txt, n, x, flag, at, spot"),
+        (leaf("kw", "$eq", "a"), "not a filter operator (did you mean eq?); there are eq, ne, gt, gte, lt, lte, in, "),
+        (leaf("kw", "EXISTS", True), "not a filter operator (did you mean exists?); there are "),
+        (leaf("kw", "=", "a"), "not a filter operator; there are "),
+        (leaf("kw", "gt", "a"), "gt needs an int, float or date field; this one is keyword"),
+        (leaf("kw", "exists", "yes"), "exists takes a boolean: true or false"),
+    ],
+)
+def test_a_refusal_says_what_there_is_and_what_may_have_been_meant(wire: object, told: str) -> None:
+    assert refusal(wire).message.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("field", "op", "wrong"),
+    [
+        *((name, "eq", value) for name, value in (("kw", 1), ("txt", 1), ("n", "1"), ("x", "1"), ("flag", 1))),
+        *(("at", op, "soon") for op in ("eq", "lt")),
+        *((name, "in", "x") for name in ("kw", "txt", "n", "x", "flag", "at")),
+    ],
+)
+def test_the_examples_in_a_refusal_are_accepted_in_place_of_what_was_wrong(field: str, op: str, wrong: Any) -> None:
+    _, _, told = refusal(leaf(field, op, wrong)).message.partition("such as ")
+    examples = json.loads(f"[{told.replace(' or ', ', ')}]")
+    assert examples
+    for example in examples:
+        assert parse(leaf(field, op, example), HARD_FIELDS) is not None
+
+
+@pytest.mark.parametrize(("op", "wrong"), [("eq", {}), ("gt", True)])
+def test_the_examples_for_a_field_without_a_type_are_accepted_too(op: str, wrong: Any) -> None:
+    with pytest.raises(RcpError) as raised:
+        parse(leaf("f", op, wrong), {"f": None})
+    _, _, told = raised.value.message.partition("such as ")
+    for example in json.loads(f"[{told.replace(' or ', ', ')}]"):
+        assert parse(leaf("f", op, example), {"f": None}) is not None
+
+
+def test_a_refusal_is_of_bounded_length_whatever_names_there_are() -> None:
+    names = dict.fromkeys((f"{'long' * 50}{n}" for n in range(5_000)), FieldType.INT)
+    for field in ("x" * 100_000, "long", f"{'long' * 50}"):
+        with pytest.raises(RcpError) as raised:
+            parse(leaf(field, "eq", 1), names)
+        assert len(raised.value.message) < 2_000
+        assert raised.value.message.endswith(" and 4980 more")
+    with pytest.raises(RcpError) as raised:
+        parse(leaf("a", "eq", 1), {"a\n\ud800": FieldType.INT})
+    assert raised.value.message.endswith("there are 'a\\n\\ud800'")
+    raised.value.message.encode()
+    with pytest.raises(RcpError) as raised:
+        parse(leaf("a", "eq", 1), {})
+    assert raised.value.message == "not a declared filter field; no field can be filtered on"
+
+
 def test_the_place_starts_where_the_caller_says() -> None:
     assert refusal({"or": []}, path="defaults.filter").data["field"] == "defaults.filter.or"
 

@@ -36,7 +36,6 @@ class Server:
 
     def __init__(self, offer: Mapping[str, Any] = OFFER, **handlers: Callable[[Any, Any], Awaitable[Any]]) -> None:
         self.info = PeerInfo(name="fake", version="1")
-        self.conformance = "L1"
         self.offer: Mapping[str, Any] = offer
         self.seen: list[tuple[str, Any, Any]] = []
         self.handlers: dict[str, Callable[[Any, Any], Awaitable[Any]]] = {
@@ -51,6 +50,9 @@ class Server:
             "x-other/dance": self._keeps("x-other/dance", {"danced": True}),
             **handlers,
         }
+
+    def conformance(self, snapshot: Any) -> str:
+        return "L1"
 
     def snapshot(self, caller: Caller) -> Offer:
         return Offer(read_capabilities(self.offer))

@@ -132,10 +132,58 @@ def test_what_strict_json_refuses_is_mended(value):
 
 
 @obligation(214, 224)
-def test_a_frame_nested_beyond_reason_is_noise():
+def test_a_frame_nested_beyond_reason_is_an_answer_nobody_can_read():
     peer = Peer()
     peer.request("ping", {})
-    assert isinstance(peer.receive(result(1, "[" * 200_000 + "]" * 200_000)), Noise)
+    answer = peer.receive(result(1, "[" * 200_000 + "]" * 200_000))
+    assert isinstance(answer, Answer)
+    with pytest.raises(BackendUnavailable):
+        answer.object()
+
+
+BROKEN = [
+    (b'{"jsonrpc":"2.0","id":2,"result":{"hits":[', 2),
+    (b'{ "jsonrpc" : "2.0" , "id" : 2 , "error" : {', 2),
+    (b'{"jsonrpc":"2.0","id":2,"result"', 2),
+    (b'{"jsonrpc":"2.0","id":7,"result":{', None),  # to no request of ours
+    (b'{"jsonrpc":"2.0","id":22222222222222222,"result":{', None),
+    (b'{"jsonrpc":"2.0","id":2,"method":"sampling/ask","params":{', None),
+    (b'{"jsonrpc":"2.0","method":"notifications/progress","params":{', None),
+    (b'{"jsonrpc":"2.0","result":{"hits":[', None),  # nobody knows whose
+    (b'{"jsonrpc":"2.0","id":2', None),  # the id may have gone on
+    (b'12:00 sent {"jsonrpc":"2.0","id":2,"result":{', None),
+]
+
+
+@obligation(212, 214)
+@pytest.mark.parametrize(("frame", "id"), BROKEN)
+def test_a_broken_answer_ends_the_request_whose_id_it_began_with(frame, id):
+    peer = Peer()
+    for _ in range(3):
+        peer.request("ping", {})
+    event = peer.receive(frame)
+    assert (event.id if isinstance(event, Answer) else None) == id
+    assert peer.in_flight == (3 if id is None else 2)
+
+
+@obligation(212, 214)
+def test_a_broken_answer_without_an_id_ends_the_only_request_there_is():
+    broken = b'{"jsonrpc":"2.0","result":{"hits":['
+    peer = Peer()
+    assert isinstance(peer.receive(broken), Noise)
+    peer.cancel(peer.request("ping", {}).id)
+    second = peer.request("ping", {})
+    assert isinstance(peer.receive(broken), Noise)  # it may be the cancelled one's
+    assert isinstance(peer.receive(result(1)), Noise)
+    event = peer.receive(broken)
+    assert isinstance(event, Answer)
+    assert event.id == second.id
+
+
+def test_a_broken_frame_of_a_stream_that_belongs_to_one_request_is_left_to_the_transport():
+    peer = Peer()
+    peer.request("ping", {})
+    assert isinstance(peer.receive(b'{"jsonrpc":"2.0","id":1,"result":{', only=1), Noise)
 
 
 def progress(token, value, **members):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.transports.guard import Guard, hosts_for
 from gateway.transports.sse import Outbox, accepts_events
@@ -64,7 +66,33 @@ async def test_what_a_slow_reader_does_not_take_pushes_out_the_oldest_but_never_
         box.put(b"%d" % number)
     box.finish(b"final")
     box.put(b"late")
-    assert await box.take(1) == ([b"7", b"8", b"9", b"final"], True)
+    assert box.take() == ([b"7", b"8", b"9", b"final"], True)
+
+
+@pytest.mark.anyio
+async def test_frames_with_hits_are_pushed_out_last_and_keep_their_place() -> None:
+    box = Outbox(frames=4, size=1000)
+    first, second = (b'{"params":{"partial":{"hits":[%d]}}}' % number for number in (1, 2))
+    for frame in (b"a", first, b"b", second, *(b"%d" % number for number in range(20))):
+        box.put(frame)
+    assert box.take() == ([first, second, b"18", b"19"], False)
+    assert box.size == 0
+
+
+@pytest.mark.anyio
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 300)), max_size=60))
+async def test_what_waits_is_within_its_bounds_or_one_frame(frames: list[tuple[bool, int]]) -> None:
+    box = Outbox(frames=5, size=500)
+    for number, (partial, size) in enumerate(frames):
+        frame = b"%d" % number + (b'"partial":{' if partial else b"") + b"x" * size
+        box.put(frame)
+        assert box.size <= 500 or box.size == len(frame)
+    kept, _ = box.take()
+    assert len(kept) <= 5
+    order = [int(frame.split(b'"')[0].rstrip(b"x")) for frame in kept]
+    assert order == sorted(order)
+    if frames and not any(partial for partial, _ in frames):
+        assert order[-1] == len(frames) - 1  # the newest, which says all that the older ones did
 
 
 @pytest.mark.anyio
@@ -72,5 +100,6 @@ async def test_a_large_frame_is_not_kept_beside_others() -> None:
     box = Outbox(frames=10, size=100)
     box.put(b"small")
     box.put(b"x" * 200)
-    assert await box.take(1) == ([b"x" * 200], False)
-    assert await box.take(0) == ([], False)
+    assert await box.filled(1)
+    assert box.take() == ([b"x" * 200], False)
+    assert not await box.filled(0)

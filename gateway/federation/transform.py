@@ -1,0 +1,89 @@
+"""What is searched with in the place of the query: the first step of recall (RCP section 7.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from gateway.federation.loss import Failure, Loss, said
+from gateway.federation.plan import RetrievePlan
+from gateway.federation.runner import Deadline, EngineCall, run
+from gateway.model import Content
+from gateway.spi.call import Call, Route
+from gateway.spi.codec import mend
+from gateway.spi.engine import Engine, EngineQuery, TransformQuery, TransformReply
+
+__all__ = ["Form", "Forms", "transformed"]
+
+VARIANTS = 3
+"""How many queries ``multi-query`` and ``decompose`` are asked to make."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One query to search with. ``passage`` is embedded in its place where vectors are needed (HyDE)."""
+
+    text: str
+    passage: str | None = None
+
+    @property
+    def embedded(self) -> str:
+        return self.text if self.passage is None else self.passage
+
+    @property
+    def kind(self) -> str:
+        """The side of a search that the embedded text stands on: a hypothetical passage is a document."""
+        return "query" if self.passage is None else "document"
+
+    def asked(self, query: EngineQuery) -> EngineQuery:
+        """The query in this form; blocks that are not text stay as they are."""
+        if self.text == query.text:
+            return query
+        others = tuple(block for block in query.content if block.type != "text")
+        content = (Content(type="text", text=self.text), *others) if query.content else ()
+        return replace(query, text=self.text, content=content)
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """The queries to search with, the first of them ``told`` to the client if it is another than it asked."""
+
+    forms: tuple[Form, ...]
+    told: str | None = None
+    losses: tuple[Loss, ...] = ()
+
+
+async def transformed(plan: RetrievePlan, deadline: Deadline, route: Route) -> Forms:
+    """The query as the plan's rewriting makes it; as it was, with a note, where there is none or it fails.
+
+    ``multi-query`` and ``step-back`` search with the original too; ``decompose`` with its parts; ``hyde`` with the
+    original's words and the hypothetical passage's vector (Gao et al. 2022).
+    """
+    original = Form(plan.query)
+    rewrite = plan.stages.rewrite
+    if rewrite is None:
+        return Forms((original,))
+    query = TransformQuery(text=plan.query, method=rewrite.method, n=VARIANTS)
+
+    async def ask(engine: Engine, call: Call) -> TransformReply:
+        return await engine.transform(query, call)
+
+    reply = await run(rewrite.view.member, ask, EngineCall(route), deadline)
+    if isinstance(reply, Failure):
+        why = f"the query was not transformed: {said(reply.error.message)}"
+        return Forms((original,), losses=(Loss(kind="degraded", message=why, engine=reply.engine, option="rewrite"),))
+    losses = tuple(Loss(kind="note", message=said(note), engine=rewrite.view.id) for note in reply.notes[:8])
+    if rewrite.method == "hyde":
+        passage = mend(reply.hypothetical or "").strip()
+        return Forms((Form(plan.query, passage or None),), passage or None, losses)
+    made = [mend(one).strip() for one in reply.queries[: VARIANTS + 1]]
+    texts = _texts(plan.query, [one for one in made if one], original=rewrite.method in ("multi-query", "step-back"))
+    others = "\n".join(text for text in texts if text != plan.query)
+    return Forms(tuple(map(Form, texts)), others or None, losses)
+
+
+def _texts(query: str, made: Sequence[str], *, original: bool) -> list[str]:
+    given = [query, *made] if original or not made else made
+    return list(dict.fromkeys(given))

@@ -1,0 +1,159 @@
+"""The last step of a retrieve: what fits on a page, what is kept for the next ones, and the pages after the first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway._json import Raw
+from gateway.errors import CallerError, Code, StateUnavailable
+from gateway.federation.cursor import Binding, Window
+from gateway.model import RetrieveRequest, RetrieveResult, Usage
+from gateway.refine.candidate import Candidate, text
+from gateway.refine.pack import Fit, fit, pack, passed_over
+from gateway.refine.tokens import Tokens, sizes
+from gateway.refine.trajectory import Seen
+from gateway.service.keeping import Keeping
+from gateway.spi.call import ClientCall
+
+__all__ = ["Answer", "Pages"]
+
+_K = 10
+"""Hits on a page where the client names no number (DECISIONS D2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All that was found, best first, and what is said beside it. ``whole`` is false for what may not be paged."""
+
+    candidates: Sequence[Candidate]
+    k: int
+    budget: int | None
+    seal: Callable[[Sequence[Candidate]], tuple[Raw, ...]]
+    scanned: int
+    reranked: int
+    notes: tuple[str, ...] = ()
+    degraded: tuple[str, ...] = ()
+    index_version: str | None = None
+    rewritten: str | None = None
+    vendor: Mapping[str, Any] = field(default_factory=dict)
+    whole: bool = True
+
+
+class Pages:
+    """``tokens`` measures texts for a budget; ``bound`` is what cursors hold under beside their requests."""
+
+    def __init__(self, keeping: Keeping, tokens: Tokens, *, max_k: int, bound: str = "") -> None:
+        self._cursors = keeping.cursors
+        self._trajectories = keeping.trajectories
+        self._tokens = tokens
+        self._max_k = max_k
+        self._bound = bound
+
+    async def seen(self, request: RetrieveRequest, call: ClientCall) -> Seen:
+        """What the client's session has been given before, by other requests."""
+        if request.session_id is None or call.snapshot.capabilities.session is None:
+            return Seen()
+        return await self._trajectories.seen(
+            call.caller.id, request.session_id, Binding.of(request, call.caller, forced=self._bound).request
+        )
+
+    async def first(self, request: RetrieveRequest, call: ClientCall, answer: Answer, started: float) -> RetrieveResult:
+        """The first page, and a cursor if there is more."""
+        found, budget = answer.candidates, answer.budget
+        counted = () if budget is None else await sizes(self._tokens, [text(one) for one in found])
+        fits = fit(counted or [0] * len(found), answer.k, budget)
+        binding = Binding.of(request, call.caller, forced=self._bound)
+        said = Window(
+            hits=(),
+            ids=tuple(one.fused.id for one in found),
+            sizes=counted,
+            candidates=answer.scanned,
+            reranked=answer.reranked,
+            notes=answer.notes,
+            degraded=answer.degraded,
+            index_version=answer.index_version,
+            rewritten_query=answer.rewritten,
+            vendor=msgspec.to_builtins({name: value for name, value in answer.vendor.items() if value}),
+        )
+        if fits.consumed < len(found) and answer.whole and call.snapshot.capabilities.pagination is not None:
+            window = replace(said, hits=answer.seal(found))
+            try:
+                frozen = await self._cursors.freeze(window, binding)
+            except StateUnavailable:
+                frozen = None
+                said = replace(said, notes=(*said.notes, "pages cannot be kept at the moment: this is the only one"))
+            hits = tuple(window.hits[place] for place in fits.places)
+            cursor = None if frozen is None else frozen.cursor(fits.consumed)
+        else:
+            hits, cursor = answer.seal([found[place] for place in fits.places]), None
+        return await self._page(request, call, binding, said, _Slice(0, fits, hits, cursor), started)
+
+    async def next(self, request: RetrieveRequest, call: ClientCall, started: float) -> RetrieveResult:
+        """A page after the first. Everything but ``k`` was fixed with the first.
+
+        Raises ``-32015`` for a cursor that does not hold for this request.
+        """
+        if request.cursor is None or call.snapshot.capabilities.pagination is None:
+            raise CallerError("the cursor is not known here", code=Code.NOT_FOUND, data={"field": "cursor"})
+        binding = Binding.of(request, call.caller, forced=self._bound)
+        frozen = await self._cursors.resume(request.cursor, binding)
+        window, offset = frozen.window, frozen.offset
+        left = len(window.hits) - offset
+        k = request.k or (_K if request.token_budget is None else left)
+        fits = fit(window.sizes[offset:] or [0] * left, min(k, self._max_k), request.token_budget)
+        hits = tuple(window.hits[offset + place] for place in fits.places)
+        slice = _Slice(offset, fits, hits, frozen.cursor(offset + fits.consumed))
+        return await self._page(request, call, binding, window, slice, started)
+
+    async def _page(
+        self,
+        request: RetrieveRequest,
+        call: ClientCall,
+        binding: Binding,
+        window: Window,
+        page: _Slice,
+        started: float,
+    ) -> RetrieveResult:
+        passed = [page.offset + place for place in page.fits.passed]
+        notes = [*window.notes]
+        notes += passed_over(
+            [window.ids[place] for place in passed], [window.sizes[place] for place in passed], request.token_budget
+        )
+        if request.session_id is not None and call.snapshot.capabilities.session is not None:
+            given = [window.ids[place] for place in range(page.offset, page.offset + page.fits.consumed)]
+            session = (call.caller.id, request.session_id, binding.request)
+            notes += await self._trajectories.delivered(*session, given)
+        call.progress(1.0, "pack", f"{len(page.hits)} hits")
+        usage = Usage(
+            candidates=window.candidates,
+            reranked=window.reranked,
+            tokens=None if request.token_budget is None else page.fits.tokens,
+            latency_ms=round((time.perf_counter() - started) * 1000, 1),
+            notes=tuple(notes) or None,
+        )
+        return pack(
+            page.hits,
+            usage,
+            degraded=window.degraded,
+            vendor=window.vendor,
+            next_cursor=page.cursor,
+            index_version=window.index_version,
+            rewritten_query=window.rewritten_query,
+            encoding=request.encoding if request.encoding != "json" else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """What of a window makes one page; ``fits`` counts from ``offset``."""
+
+    offset: int
+    fits: Fit
+    hits: tuple[Raw, ...]
+    cursor: str | None
