@@ -6,7 +6,8 @@ holds the same ids, and fusion meets.
 
 Cuts are made at headings, then between paragraphs, then between sentences, then anywhere. A passage is a slice of the
 file as it stands: ``meta["start"]`` and ``meta["end"]`` are its place, in characters after line ends became ``\\n``.
-What the metadata means is told in :mod:`gateway.spi.passage`.
+What the metadata means is told in :mod:`gateway.spi.passage`; a Markdown file's front matter adds ``date``, ``tags``
+and the title of passages under no heading.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from gateway.frontmatter import read_front_matter
 from gateway.model import Document
 from gateway.spi.codec import mend
 from gateway.spi.passage import passage_id
@@ -76,13 +78,17 @@ def read_passages(
         if text is None:
             continue
         number = -1
-        for number, passage in enumerate(split(text, markdown=path.suffix.lower() in MARKDOWN, target=target)):
+        markdown = path.suffix.lower() in MARKDOWN
+        front = _FRONT_MATTER.match(text) if markdown else None
+        told = read_front_matter(front[0]) if front else {}
+        for number, passage in enumerate(split(text, markdown=markdown, target=target)):
             yield Document(
                 id=passage_id(name, number),
                 text=text[passage.start : passage.end],
                 meta={
+                    **told,
                     "path": name,
-                    "title": passage.title or path.stem,
+                    "title": passage.title or told.get("title") or path.stem,
                     "passage": number,
                     "start": passage.start,
                     "end": passage.end,

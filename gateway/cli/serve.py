@@ -18,7 +18,7 @@ from gateway.protocol.dispatch import Dispatcher
 from gateway.protocol.session import Session, Sessions
 from gateway.transports.facades import FacadeApp
 from gateway.transports.guard import Guard, hosts_for
-from gateway.transports.http import HttpApp
+from gateway.transports.http import HttpApp, Mode
 from gateway.transports.profiles import ProfilesApp
 from gateway.transports.server import Address, serve
 from gateway.transports.signals import stop_on_signals
@@ -35,39 +35,45 @@ async def over_http(
     http = gateway.config.http
     bind = host or http.host
     guard = Guard(hosts=hosts_for(bind, http.hosts), origins=frozenset(http.origins))
-
-    def app(dispatcher: Dispatcher, base: str) -> HttpApp:
-        return HttpApp(
-            dispatcher,
-            Sessions(),
-            mode=sessions or http.sessions,  # type: ignore[arg-type]  # click and the config loader check the choice
-            base=base,
-            heads=HEADS if gateway.profiles else None,
-            guard=guard,
-            body_limit=gateway.config.limits.body,
-        )
-
-    rcp = app(gateway.dispatcher, http.base)
-    front = FacadeApp(rcp, gateway.dispatcher, gateway.facades) if gateway.facades else rcp
-    below = {name: app(one.dispatcher, f"{http.base.rstrip('/')}/{name}") for name, one in gateway.profiles.items()}
-    served = ProfilesApp(front, rcp, http.base, below) if below else front
+    # click and the config loader check the choice of sessions
+    app, drain = _app(gateway, guard, sessions or http.sessions)  # type: ignore[arg-type]
     number = http.port if port is None else port
     async with AsyncExitStack() as stack:
         try:
             address = await stack.enter_async_context(
                 serve(
-                    served,
+                    app,
                     bind,
                     number,
                     header_timeout=http.header_timeout,
                     write_timeout=http.write_timeout,
                     drain_timeout=http.drain_timeout,
-                    draining=served.drain if isinstance(served, ProfilesApp) else rcp.drain,
+                    draining=drain,
                 )
             )
         except OSError as error:
             raise GatewayError(f"cannot listen on {bind}:{number}: {error.strerror}") from error
         yield address
+
+
+def _app(
+    gateway: OpenGateway, guard: Guard, mode: Mode
+) -> tuple[Callable[..., Awaitable[None]], Callable[[float], Awaitable[None]]]:
+    """All that is served at one address, and how it is drained."""
+    base = gateway.config.http.base
+    heads = HEADS if gateway.profiles else None
+
+    def at(dispatcher: Dispatcher, path: str) -> HttpApp:
+        limit = gateway.config.limits.body
+        return HttpApp(dispatcher, Sessions(), mode=mode, base=path, heads=heads, guard=guard, body_limit=limit)
+
+    rcp = at(gateway.dispatcher, base)
+    front = FacadeApp(rcp, gateway.dispatcher, gateway.facades) if gateway.facades else rcp
+    if not gateway.profiles:
+        return front, rcp.drain
+    below = {name: at(one.dispatcher, f"{base.rstrip('/')}/{name}") for name, one in gateway.profiles.items()}
+    whole = ProfilesApp(front, rcp, base, below)
+    return whole, whole.drain
 
 
 async def serve_http(

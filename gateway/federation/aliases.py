@@ -17,6 +17,7 @@ from gateway.filters import And, Condition, Constant, Filter, Not, Or, Pushdown
 from gateway.model import PROVENANCE, UPSTREAM, Capabilities, Document, Hit, IndexAddResult, member, with_meta
 from gateway.spi.call import Call
 from gateway.spi.engine import Engine, EngineQuery, EngineReply
+from gateway.spi.methods import Cutting, GraphQuery, GraphReply, MemoryRecall, MemoryReply
 from gateway.spi.probe import Probe
 
 __all__ = ["NO_ALIASES", "Aliases", "aliased"]
@@ -143,10 +144,24 @@ class _Aliased:
         reply = await self._engine.retrieve(self._aliases.query(query), call)
         return replace(reply, hits=self._aliases.hits(reply.hits))
 
+    async def graph(self, query: GraphQuery, call: Call) -> GraphReply:
+        reply = await self._engine.graph(query, call)
+        told = self._aliases.hits
+        return replace(reply, hits=told(reply.hits), nodes=told(reply.nodes), communities=told(reply.communities))
+
+    async def memory_recall(self, query: MemoryRecall, call: Call) -> MemoryReply:
+        reply = await self._engine.memory_recall(query, call)
+        return replace(reply, hits=self._aliases.hits(reply.hits))
+
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
+        return await self._engine.index_add(self._own(documents), call)
+
+    async def index_cut(self, documents: Sequence[Document], cutting: Cutting, call: Call) -> IndexAddResult:
+        return await self._engine.index_cut(self._own(documents), cutting, call)
+
+    def _own(self, documents: Sequence[Document]) -> list[Document]:
         inward = self._aliases.inward
-        named = [one if one.meta is None else replace(one, meta=inward(one.meta)) for one in documents]
-        return await self._engine.index_add(named, call)
+        return [one if one.meta is None else replace(one, meta=inward(one.meta)) for one in documents]
 
 
 def _renamed(filter: Filter, names: Mapping[str, str]) -> Filter:

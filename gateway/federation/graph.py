@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.errors import option_unsupported
 from gateway.federation.capability import Snapshot, View
 from gateway.federation.ids import emitted_id, id_text, own_id, owners
 from gateway.federation.loss import Reason, said
+from gateway.federation.offers import not_offered
 from gateway.federation.reading import sound as sound_hits
 from gateway.federation.several import Errand
 from gateway.fusion import Ranking
@@ -23,9 +23,8 @@ from gateway.spi.codec import dumps, mend, sound
 from gateway.spi.engine import Engine
 from gateway.spi.methods import Edge, GraphQuery, GraphReply
 
-__all__ = ["OPS", "edges_of", "errands", "followups_of", "ranking_of", "summaries_of"]
+__all__ = ["edges_of", "errands", "followups_of", "ranking_of", "summaries_of"]
 
-OPS = ("local", "global", "drift", "communities", "neighbors")
 _TEXTS = 32
 _TEXT_LENGTH = 1000
 _SUMMARY_LENGTH = 65_536
@@ -42,7 +41,7 @@ def errands(
     """
     able = [view for view in snapshot.views if query.op in _ops(view)]
     if not able:
-        raise option_unsupported("that operation is not offered", option=query.op, field="op")
+        raise not_offered(snapshot, "that operation", option=query.op, field="op")
     reasons = [
         Reason(view.id, "unable", f"it has no operation {query.op}", option=query.op, field="op")
         for view in snapshot.views

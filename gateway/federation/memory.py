@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from gateway.errors import CallerError, Code, option_unsupported
 from gateway.federation.capability import Snapshot, View
 from gateway.federation.ids import emitted_id, id_text
+from gateway.federation.offers import not_offered
 from gateway.federation.several import Errand
 from gateway.spi.call import Call
 from gateway.spi.codec import mend
@@ -52,7 +53,7 @@ def builder(
             return view, memory
     if not views or scope is None:
         raise option_unsupported("no engine that is asked remembers", option="memory")
-    raise option_unsupported("that scope is not offered", option=scope, field="scope")
+    raise not_offered(snapshot, "that scope", option=scope, field="scope")
 
 
 def recallers(snapshot: Snapshot, query: MemoryRecall, named: Set[str] | None) -> list[Errand[MemoryReply]]:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gateway.errors import BackendUnavailable, RcpError, option_unsupported
+from gateway.federation.loss import said
 from gateway.model import (
     Capabilities,
     Empty,
@@ -18,7 +20,7 @@ from gateway.model import (
 from gateway.spi.codec import encode, sound
 
 if TYPE_CHECKING:
-    from gateway.federation.capability import View
+    from gateway.federation.capability import Snapshot, View
 
 __all__ = [
     "GRAPH_OPS",
@@ -31,6 +33,7 @@ __all__ = [
     "graph",
     "index",
     "memory",
+    "not_offered",
     "own_rerank",
     "rerank",
     "transform",
@@ -59,6 +62,14 @@ def bound(value: int | None) -> int | None:
 def union(values: Iterable[Sequence[str] | None]) -> tuple[str, ...] | None:
     """All there are, each once, in order; ``None`` if there is none."""
     return tuple(dict.fromkeys(item for value in values for item in value or ())) or None
+
+
+def not_offered(snapshot: Snapshot, what: str, *, option: str, field: str) -> RcpError:
+    """``-32005``; but while an engine in scope has never been seen it may yet offer it, which is ``-32010``."""
+    if snapshot.settled:
+        return option_unsupported(f"{what} is not offered", option=option, field=field)
+    told = f"{what} is not offered by the engines seen so far; some are still unseen"
+    return BackendUnavailable(told, data={"option": said(option, 120), "field": field})
 
 
 def _known(offered: Collection[str] | None, known: Sequence[str]) -> tuple[str, ...]:

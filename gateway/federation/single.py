@@ -18,6 +18,7 @@ from gateway.federation.embeddings import Embeddings, Vector
 from gateway.federation.embeddings import sound as sound_vectors
 from gateway.federation.fleet import Member
 from gateway.federation.loss import Failure
+from gateway.federation.offers import not_offered
 from gateway.federation.runner import Deadline, run
 from gateway.federation.select import reranker, transformer
 from gateway.federation.several import Journey, barred, engine_call
@@ -220,7 +221,7 @@ def transforming(snapshot: Snapshot, method: str, named: str | None) -> View:
     """The engine for a way of transforming. Raises ``-32005`` if nobody offers it."""
     view = transformer(snapshot, method, named)
     if view is None:
-        raise option_unsupported("that way of transforming is not offered", option=method, field="method")
+        raise not_offered(snapshot, "that way of transforming", option=method, field="method")
     return view
 
 
@@ -233,8 +234,8 @@ def reranking(snapshot: Snapshot, method: str | None, model: str | None) -> View
     if view is not None or (method is None and model is None):
         return view
     if method is not None and reranker(snapshot, method, None) is None:
-        raise option_unsupported("that rerank method is not offered", option=method, field="method")
-    raise option_unsupported("that model is not offered", option=model or "", field="model")
+        raise not_offered(snapshot, "that rerank method", option=method, field="method")
+    raise not_offered(snapshot, "that model", option=model or "", field="model")
 
 
 async def transform(single: Single, query: TransformQuery) -> TransformReply:

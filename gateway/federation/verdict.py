@@ -28,10 +28,9 @@ def surfaced(engine: str, error: RcpError, also: Collection[Code] = ()) -> RcpEr
     """
     data = {**_data(error), "engine": engine}
     message = f"engine {engine}: {said(error.message)}"
-    if error.code in _SURFACED or error.code in also:
-        return UpstreamError(
-            message, code=error.code, retryable=error.retryable, data={**data, "retryable": error.retryable}
-        )
+    code = next((one for one in (error.code, error.data.get("upstreamCode")) if one in also), error.code)
+    if code in _SURFACED or code in also:
+        return UpstreamError(message, code=code, retryable=error.retryable, data={**data, "retryable": error.retryable})
     return UpstreamError(message, retryable=False, data={"upstreamCode": error.code, **data, "retryable": False})
 
 

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from gateway.errors import invalid_params, option_unsupported
 from gateway.federation.capability import View
 from gateway.federation.graph import (
-    OPS,
     edges_of,
     errands,
     followups_of,
@@ -19,6 +18,7 @@ from gateway.federation.graph import (
     summaries_of,
 )
 from gateway.federation.loss import Loss
+from gateway.federation.offers import GRAPH_OPS
 from gateway.federation.origins import Origins
 from gateway.federation.plan import DEFAULT_K, Defaults
 from gateway.federation.select import by_priority, named, prioritised
@@ -62,7 +62,7 @@ class Graph:
         )
 
     def _query(self, request: GraphRequest, call: ClientCall) -> GraphQuery:
-        if request.op not in OPS:
+        if request.op not in GRAPH_OPS:
             raise option_unsupported("that operation is not offered", option=str(request.op), field="op")
         if request.query is not None and len(request.query) > self._defaults.max_query:
             raise invalid_params(f"a query has at most {self._defaults.max_query} characters", field="query")
@@ -106,7 +106,7 @@ class Graph:
             [ranking_of(view, n, one.communities, namespace=several) for n, (view, one) in at], self._strategy
         )
         if call.snapshot.capabilities.feedback is not None:
-            self._origins.remember(call.caller.id, hits[:limit])
+            self._origins.remember(call.caller.id, [*hits[:limit], *nodes[:limit]])
         edges = edges_of(replies, {one.id for one in nodes[limit:]})
         summaries = summaries_of(replies)
         usage, meta = account(

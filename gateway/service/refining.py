@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from gateway._json import Raw
 from gateway.federation.plan import RetrievePlan
@@ -18,7 +19,7 @@ from gateway.refine.rerank import Rerank, Score
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import Engine, RerankQuery
 
-__all__ = ["comparable", "recall_deadline", "refinements", "scorer", "sealer"]
+__all__ = ["comparable", "keeper", "recall_deadline", "refinements", "scorer", "sealer"]
 
 
 def refinements(planned: RetrievePlan) -> Refinements:
@@ -73,9 +74,14 @@ def comparable(planned: RetrievePlan) -> bool:
     return len(embedders) == 1 and len(next(iter(embedders))) == 1
 
 
+def keeper(planned: RetrievePlan) -> Callable[[dict[str, Any]], bool] | None:
+    """Whether the caller's filter holds for metadata merged from several copies; ``None`` if there is none."""
+    return compiled(planned.filter) if planned.filter is not None else None
+
+
 def sealer(planned: RetrievePlan) -> Callable[[Sequence[Candidate]], tuple[Raw, ...]]:
     """How this plan's hits are made ready to be sent."""
-    keep = compiled(planned.filter) if planned.filter is not None else None
+    keep = keeper(planned)
 
     def seal(found: Sequence[Candidate]) -> tuple[Raw, ...]:
         return sealed(

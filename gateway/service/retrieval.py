@@ -29,7 +29,7 @@ from gateway.service.keeping import Keeping
 from gateway.service.limits import deadline_for, route_for
 from gateway.service.pages import Answer, Pages
 from gateway.service.progress import Teller
-from gateway.service.refining import comparable, recall_deadline, refinements, scorer, sealer
+from gateway.service.refining import comparable, keeper, recall_deadline, refinements, scorer, sealer
 from gateway.spi.call import ClientCall, Route
 from gateway.state import digest
 
@@ -75,6 +75,7 @@ class Retrieval:
             now=time.time(),
             seen=seen,
             told=teller.stage,
+            keep=keeper(planned),
             vectors_comparable=comparable(planned),
         )
         losses += [Loss(kind="note", message=note) for note in (*notes, *seen.notes, *refined.notes)]

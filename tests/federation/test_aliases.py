@@ -226,7 +226,8 @@ async def test_every_method_of_an_engine_speaks_of_no_metadata_or_is_renamed() -
     """A method that is new to engines has to be put on one side or the other."""
     silent = {
         *("vector_need", "sparse_need", "document_need", "embed", "embed_sparse", "rerank", "transform"),
-        *("index_delete", "ping", "describe", "meta_complete", "embedded_by"),
+        *("embed_multi", "embedded_by", "feedback", "memory_build", "vendor"),
+        *("index_delete", "ping", "describe", "meta_complete"),
     }
     async with gateway_of({"b": Script()}, engines={"b": YEAR}) as gateway:
         wrapped = gateway.gateway.fleet.members["b"].engine
@@ -478,3 +479,25 @@ def test_an_engine_with_other_names_gives_what_one_with_these_names_gives(
         assert len(expected[0][0]) == len(metas)
 
     asyncio.run(run())
+
+
+async def test_hits_of_graphs_and_memories_go_by_the_gateways_names() -> None:
+    from gateway.model import hit
+    from gateway.spi import Call
+    from gateway.spi.methods import GraphQuery, GraphReply, MemoryRecall, MemoryReply
+
+    found = [hit("x", 1.0, text="t", meta={"pub_year": 2020})]
+
+    async def graph(query: GraphQuery, call: Call) -> GraphReply:
+        return GraphReply(hits=found)
+
+    async def recall(query: MemoryRecall, call: Call) -> MemoryReply:
+        return MemoryReply(hits=found)
+
+    offered = {**offering(pub_year="int"), "graph": {"ops": ["local"]}, "memory": {}}
+    script = Script(capabilities=offered, graph=graph, recall=recall)
+    async with gateway_of({"a": script}, engines={"a": YEAR}) as gateway:
+        local = (await gateway.call("graph", {"op": "local", "query": "q"}))["result"]
+        recalled = (await gateway.call("memory/recall", {"query": "q"}))["result"]
+    assert [one["hits"][0]["meta"]["year"] for one in (local, recalled)] == [2020, 2020]
+    assert all("pub_year" not in one["hits"][0]["meta"] for one in (local, recalled))

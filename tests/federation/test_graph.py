@@ -392,6 +392,23 @@ async def test_engines_of_a_lower_priority_are_asked_when_the_others_have_failed
     assert any("engines of a higher priority answered" in note for note in result["usage"]["notes"])
 
 
+@obligation(51)
+async def test_an_operation_that_an_engine_may_yet_offer_is_not_the_clients_fault() -> None:
+    async def shut() -> None:
+        raise BackendUnavailable("not yet")
+
+    unseen = Script(capabilities={"rerank": {"methods": ["llm"]}, "memory": {"scopes": ["global"]}}, opening=shut)
+    async with gateway_of({"a": graphs(ops=["local"]), "b": unseen}) as gateway:
+        for method, params in (
+            ("graph", {"op": "drift", "query": "q"}),
+            ("rerank", {"query": "q", "passages": ["p"], "method": "colbert"}),
+            ("memory/build", {"scope": "session"}),
+        ):
+            error = (await gateway.call(method, params))["error"]
+            assert (error["code"], error["data"]["retryable"]) == (-32010, True), method
+        assert (await refused(gateway, op="own", query="q"))["code"] == -32005
+
+
 async def test_an_engine_that_the_caller_may_not_see_is_not_asked() -> None:
     scripts = {"a": graphs(GraphReply(hits=[hit("x", 1.0)])), "b": graphs(GraphReply(hits=[hit("y", 1.0)]))}
     async with gateway_of(scripts) as gateway:

@@ -32,6 +32,46 @@ CAPABILITIES = {
     "somethingNew": {"deep": [1]},
     "transform": {"methods": ["rewrite"]},
 }
+# What it has beside that with `more`.
+MORE = {
+    "graph": {"ops": ["local", "neighbors", "communities", "own"]},
+    "feedback": {},
+    "memory": {"scopes": ["global", "odd"]},
+    "multiVector": {"dimension": 2},
+    "index": {"writable": True, "chunking": True, "contextual": True},
+    "log": {"levels": ["info"]},
+    "x-acme": {"dances": ["waltz"]},
+    "x-gateway": {"guaranteed": {"everything": {}}},
+}
+ODD = {
+    "graph": '{"hits":[{"id":7,"score":NaN,"text":"\\ud800"},3,{"id":null}],"communities":1,"summary":5,'
+    '"followups":["x",3],'
+    '"nodes":[{"id":"n","score":1e400,"label":"L"},"n"],"usage":{"notes":["odd"]},'
+    '"edges":[{"src":1,"dst":"n","weight":NaN,"label":"e"},{"src":"n"},[1]]}',
+    "graphnothing": '{"answer":42}',
+    "feedback": '{"accepted":"many"}',
+    "build": '{"tokens":5}',
+    "recall": '{"clues":["why",{"seedIds":[1,null,"b"],"weight":"x"},{"query":"who","weight":0.5},7],'
+    '"hits":[{"id":"h"}]}',
+    "recallnothing": "{}",
+    "multi": '{"matrices":[["AACAPwAAAEA=","AABAQAAAgEA="]],"encoding":"f32-base64","dimension":2}',
+    "multiwhole": '{"matrices":["AACAPwAAAEAAAEBAAACAQA=="],"dimension":2}',
+    "multiblind": '{"matrices":["AACAPwAAAEAAAEBAAACAQA=="]}',
+    "multicut": '{"matrices":[["AACAPwAA"]],"dimension":2}',
+    "multishort": '{"matrices":[]}',
+    "multinan": '{"matrices":[[[NaN,1]]]}',
+    "vendorarray": "[1]",
+    "vendornan": '{"a":NaN,"b":"\\ud800"}',
+}
+FURTHER = {
+    "graph": ("graph", '{"hits":[]}'),
+    "feedback": ("feedback", '{"accepted":1}'),
+    "memory/build": ("build", '{"memoryId":"m"}'),
+    "memory/recall": ("recall", '{"clues":[]}'),
+    "embed/multi": ("multi", '{"matrices":[]}'),
+    "query/transform": ("transform", '{"queries":["one","two",3],"hypothetical":"h"}'),
+    "x-acme/dance": ("vendor", '{"danced":true}'),
+}
 # What `retrieve` answers, written as it goes over the wire: much of it is no JSON.
 RESULTS = {
     "ok": json.dumps({"hits": HITS, "usage": {"candidates": 3, "notes": ["all is well"], "reranked": False}}),
@@ -74,7 +114,7 @@ ERRORS = {
     "errortext": "it broke",
 }
 # What may stand beside another behaviour.
-MODIFIERS = {"snapshots", "already", "token", "forgets", "noise", "bom", "stderr", "ignoresshutdown"}
+MODIFIERS = {"more", "snapshots", "already", "token", "forgets", "noise", "bom", "stderr", "ignoresshutdown"}
 STATUSES = {"http302": 302, "http401": 401, "http404": 404, "http429": 429, "http500": 500, "http503": 503}
 
 
@@ -118,6 +158,8 @@ class Peer:
             return [fault(id, {"code": -32001, "message": "who are you"})]
         if method == "retrieve":
             return self.retrieve(frame, id)
+        if method in FURTHER:
+            return self.further(method, frame, id)
         if method in ("embed", "rerank", "index/add", "index/delete"):
             return [getattr(self, method.replace("/", "_"))(frame.get("params", {}), id)]
         return [ok(id, "{}")]
@@ -131,7 +173,8 @@ class Peer:
             return [fault(id, {"code": -32002, "message": "no common version"})]
         if "handshakearray" in self.does:
             return [ok(id, "[1]")]
-        result = {"protocolVersion": 1, "server": {"name": "hostile"}, "capabilities": CAPABILITIES}
+        offered = {**CAPABILITIES, **MORE} if "more" in self.does else CAPABILITIES
+        result = {"protocolVersion": 1, "server": {"name": "hostile"}, "capabilities": offered}
         if "version0" in self.does:
             result["protocolVersion"] = 0
         if "versiontext" in self.does:
@@ -214,6 +257,20 @@ class Peer:
                     progress(token, 0.9, "too late"),
                 ]
         return [ok(id, RESULTS["ok"])]
+
+    def further(self, method, frame, id):
+        """A plain answer; with ``odd`` or a behaviour of ``ODD`` one that is not."""
+        name, plain = FURTHER[method]
+        for error in self.does & ERRORS.keys():
+            return [fault(id, ERRORS[error])]
+        odd = next((one for one in ODD if one in self.does), name if "odd" in self.does else None)
+        frames = []
+        if "logs" in self.does:
+            token = frame["params"]["_meta"].get("progressToken")
+            for own in (token, "not ours", None):
+                params = {"level": "warning", "message": f"of {own == token}", "_meta": {"progressToken": own}}
+                frames.append(json.dumps({"jsonrpc": "2.0", "method": "notifications/log", "params": params}))
+        return [*frames, ok(id, ODD.get(odd, plain))]
 
     def embed(self, params, id):
         wanted = next((key for key in ("input", "texts") if f"embed{key}" in self.does), "inputs")
@@ -313,7 +370,7 @@ def serve_http(peer):  # noqa: C901
             frames = peer.answer(frame)
             if frames is None:
                 return self.hang()
-            if "text/event-stream" in headers.get("accept", "") and frame["method"] == "retrieve":
+            if "text/event-stream" in headers.get("accept", "") and frame["method"] != "initialize":
                 return self.events(frames)
             mark = b"\xef\xbb\xbf" if "bom" in peer.does else b""
             return self.whole(200, mark + frames[-1].encode("utf-8", "surrogatepass"))

@@ -6,6 +6,8 @@ Reports what it receives like ``hostile.py`` does. ``--stream`` adds a streaming
 With ``--writable`` it takes documents, and has a date field and more operators; then ``--two-valued`` counts a document
 without the field among those that a negation selects, ``--milliseconds`` compares dates as numbers and refuses text,
 ``--bare`` keeps the metadata out of the hits, and ``--slow N`` shows a document only from the Nth search after.
+
+With ``--whole`` it has a graph (of words and the documents they are in), memories, feedback and vectors by the word.
 """
 
 import argparse
@@ -96,15 +98,86 @@ def gate(link, closed):
         link.recv(1)
 
 
-def main():
+def graph(params):
+    """Documents are nodes; two are neighbours by every word of five letters that they share."""
+    words = {one["id"]: {word for word in one["text"].lower().split() if len(word) > 4} for one in DOCUMENTS}
+    match params["op"]:
+        case "local":
+            wanted = params["query"].lower()
+            found = [one for one in DOCUMENTS if wanted in one["text"].lower()]
+            return {"hits": [{**one, "score": 1.0, "unit": "node"} for one in found], "followups": ["and then?"]}
+        case "neighbors":
+            seeds = [id for id in params["seedIds"] if id in words]
+            edges = [
+                {"src": seed, "dst": id, "weight": 1.0, "word": word}
+                for seed in seeds
+                for id in words
+                for word in sorted(words[id] & words[seed])
+                if id != seed
+            ]
+            return {"nodes": [{"id": id} for id in dict.fromkeys(edge["dst"] for edge in edges)], "edges": edges}
+    return {"communities": [{"id": 0, "summary": "All about capitals", "level": 0}], "usage": {"notes": ["one"]}}
+
+
+class Memories:
+    def __init__(self):
+        self.texts = {}
+
+    def build(self, params):
+        id = params.get("memoryId") or f"memory-{len(self.texts)}"
+        self.texts.setdefault(id, []).extend(document["text"] for document in params.get("documents") or DOCUMENTS)
+        return {"memoryId": id, "tokens": sum(len(text.split()) for text in self.texts[id])}
+
+    def recall(self, params):
+        id = params.get("memoryId")
+        if id is not None and id not in self.texts:
+            raise rcp.RcpError(-32015, "no such memory", {"field": "memoryId"})
+        wanted = list(self.texts) if id is None else [id]
+        texts = [text for one in wanted for text in self.texts[one]]
+        clues = [{"query": text, "seedIds": ["d1"], "weight": 1.0} for text in texts]
+        return {"clues": clues[: params.get("n") or 10], "hits": [{"id": "d1", "score": 1.0}]}
+
+
+def whole(server, report):
+    memories = Memories()
+
+    def answering(method, handler):
+        def handle(params):
+            report("frame", frame={"method": method, "params": params})
+            return handler(params)
+
+        server.on(method, handle)
+
+    def embed_multi(params):
+        matrices = [[[float(len(word)), 1.0] for word in text.split()] for text in params["inputs"]]
+        return {"matrices": matrices, "dimension": 2}
+
+    server.advertise("multiVector", {"dimension": 2, "identity": "sdk-words"})
+    server.advertise("graph", {"ops": ["local", "neighbors", "communities"]})
+    server.advertise("feedback", {})
+    server.advertise("memory", {"scopes": ["global"], "clues": True})
+    server.advertise("transform", {"methods": ["rewrite"]})
+    answering("embed/multi", embed_multi)
+    answering("graph", graph)
+    answering("feedback", lambda params: {"accepted": len(params["signals"])})
+    answering("memory/build", memories.build)
+    answering("memory/recall", memories.recall)
+    answering("query/transform", lambda params: {"queries": [params["query"].upper()]})
+
+
+def read_arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--http", action="store_true")
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--report")
-    for name in ("--gated", "--writable", "--two-valued", "--milliseconds", "--bare"):
+    for name in ("--gated", "--writable", "--two-valued", "--milliseconds", "--bare", "--whole"):
         parser.add_argument(name, action="store_true")
     parser.add_argument("--slow", type=int, default=0)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    arguments = read_arguments()
     link = socket.socket(socket.AF_UNIX)
     if arguments.report:
         link.connect(arguments.report)
@@ -123,6 +196,8 @@ def main():
         server.advertise("index", {"writable": True})
         server.on("index/add", shelf.add)
         server.on("index/delete", shelf.delete)
+    if arguments.whole:
+        whole(server, report)
     missing = False if arguments.two_valued else None
     server.advertise("retrieve", {"maxK": most, "modes": ["sparse"]})
     server.advertise("filter", {"fields": fields, "operators": operators})

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.frontmatter import read_front_matter
 from gateway.model import Document
 from gateway.passages import TARGET, Skipped, _size, read_passages, split
 
@@ -265,3 +266,56 @@ def test_a_file_outside_the_base_still_has_a_stable_id(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     (tmp_path / "a.md").write_text("text")
     assert [document.id for document in read_passages([tmp_path / "a.md"], tmp_path / "base")] == ["../a.md#0"]
+
+
+def front(tmp_path: Path, text: str) -> dict[str, object]:
+    """What the first passage's metadata says beyond its place."""
+    (tmp_path / "a.md").write_text(text)
+    document = next(iter(read_passages([tmp_path / "a.md"], tmp_path)))
+    return {name: value for name, value in (document.meta or {}).items() if name in ("title", "date", "tags")}
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        ("---\ntitle: Rank\ndate: 2024-05-01\ntags: [a, b, a]\n---", ("Rank", "2024-05-01T00:00:00Z", ["a", "b"])),
+        ("---\ntags: one, two\ndate: 2024-05-01 10:30\n---", ("a", "2024-05-01T10:30:00Z", ["one", "two"])),
+        ("---\ntags:\n  - x\ndate: 2024-05-01T10:30:00+02:00\n---", ("a", "2024-05-01T10:30:00+02:00", ["x"])),
+        ('+++\ntitle = "T"\ndate = 2024-05-01T10:30:00Z\ntags = ["x"]\n+++', ("T", "2024-05-01T10:30:00+00:00", ["x"])),
+        ("+++\ndate = 2024-05-01\n+++", ("a", "2024-05-01T00:00:00Z", None)),
+        ("---\ntitle: [not, text]\ndate: soon\ntags: {a: b}\n---", ("a", None, None)),
+        ("---\ntitle: two: colons\n---", ("a", None, None)),
+        ("---\ntitle: a\npath: elsewhere\npassage: 9\n---", ("a", None, None)),
+        ("---\ntitle: " + "x" * 20_000 + "\n---", ("a", None, None)),
+    ],
+)  # fmt: skip
+def test_front_matter_gives_title_date_and_tags_or_nothing(
+    tmp_path: Path, block: str, expected: tuple[str, str | None, list[str] | None]
+) -> None:
+    title, date, tags = expected
+    given = {"title": title, "date": date, "tags": tags}
+    assert front(tmp_path, f"{block}\ntext\n") == {name: value for name, value in given.items() if value}
+
+
+def test_a_heading_is_a_better_title_than_that_of_the_front_matter(tmp_path: Path) -> None:
+    assert front(tmp_path, "---\ntitle: file\n---\n# Heading\n\ntext\n")["title"] == "Heading"
+
+
+def test_front_matter_cannot_say_where_a_passage_stands(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("---\npath: /etc\nstart: 99\n---\ntext\n")
+    (document,) = read_passages([tmp_path / "a.md"], tmp_path)
+    assert document.id == "a.md#0"
+    assert (document.meta or {})["path"] == "a.md"
+    assert set(document.meta or {}) == {"path", "title", "passage", "start", "end"}
+
+
+def test_plain_text_has_no_front_matter(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("---\ntitle: T\n---\ntext\n")
+    (document,) = read_passages([tmp_path / "a.txt"], tmp_path)
+    assert (document.meta or {})["title"] == "a"
+
+
+@given(block=st.text(max_size=200))
+def test_no_front_matter_raises(block: str) -> None:
+    for fence in ("---", "+++"):
+        assert set(read_front_matter(f"{fence}\n{block}\n{fence}\n")) <= {"title", "date", "tags"}
