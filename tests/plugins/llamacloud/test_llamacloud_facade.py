@@ -354,6 +354,25 @@ async def test_our_engine_on_our_facade_gives_what_the_engine_behind_gives(filte
     assert [one["id"] for one in far.json()["result"]["hits"]] == ids
 
 
+@pytest.mark.parametrize("options", [{}, {"rerank": {}}, {"rerank": {"topN": 20}, "candidateK": 20, "k": 2}])
+async def test_reranking_is_the_same_through_engine_and_facade_and_off_unless_asked_for(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_KEY", "llx-loop")
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "retrieve", "params": {"query": FINDINGS, **options}}
+    async with on_memory() as gateway:
+        settings = {"index_id": "idx-abc123", "base_url": gateway.url, "api_key": {"env": "LLAMA_KEY"}}
+        cloud = {"id": "cloud", "kind": "llamacloud", "with": settings}
+        async with served("llamacloud", {"indexes": {}}, engines=[cloud]) as over:
+            far = (await over.http.post("/rcp/retrieve", json=asked)).json()["result"]["hits"]
+        near = (await gateway.http.post("/rcp/retrieve", json=asked)).json()["result"]["hits"]
+    assert [one["id"].replace(":", "#") for one in far] == [one["id"] for one in near]
+    reranked = [[(one.get("scores") or {}).get("rerank") for one in hits] for hits in (far, near)]
+    assert reranked[0] == reranked[1]
+    assert all((score is None) == (not options) for score in reranked[0])
+    assert far
+
+
 def frame(filter: Any) -> dict[str, Any]:
     params = {"query": FINDINGS, "k": 10, **({"filter": filter} if filter else {})}
     return {"jsonrpc": "2.0", "id": 1, "method": "retrieve", "params": params}

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from gateway.app import open_gateway
 from gateway.cli.main import cli
 from gateway.config import load_text
-from gateway.model import Capabilities
+from gateway.model import Capabilities, hit
 from gateway.plugins import load_plugins
 from gateway.spi import VectorNeed
 from tests.engines import Running, Script, _Plugin, hits, ids, notes
@@ -101,6 +101,32 @@ async def test_a_service_that_fails_takes_down_only_the_engines_that_need_it(
         assert result["_meta"]["degraded"] == ["vectors"]
 
 
+@pytest.mark.parametrize(
+    ("fault", "scored"), [(None, 2), ("short", 1), ("null", 1), ("negative", 2), ("twice", 0), ("nan", 0), (503, 0)]
+)
+async def test_whatever_a_reranker_answers_no_hit_is_lost_or_comes_twice(
+    fault: Any, scored: int, server: Providers
+) -> None:
+    found = [hit("w1", 0.9, text="dog"), hit("blank", 0.8, text=" "), hit("w2", 0.7, text="fox"), hit("none", 0.6)]
+    async with running(server) as gateway:
+        gateway.scripts["words"].hits = found
+        gateway.scripts["dense"].hits = ()
+        # What is retried fails again.
+        server.faults += [] if fault is None else [fault] * (1 if scored else 2)
+        result = await gateway.retrieve("fox", rerank={}, _meta={"x-gateway": {"engines": ["words"]}})
+    assert sorted(ids(result)) == ["blank", "none", "w1", "w2"]
+    assert sum("rerank" in (one.get("scores") or {}) for one in result["hits"]) == scored
+    unscored = [one["id"] for one in result["hits"] if "rerank" not in (one.get("scores") or {})]
+    order = [one.id for one in found]
+    # What has no score stays in the order it had, behind what has one.
+    assert unscored == sorted(unscored, key=order.index)
+    assert ids(result)[len(ids(result)) - len(unscored) :] == unscored
+    scores = [one["score"] for one in result["hits"]]
+    assert scores == sorted(scores, reverse=True)
+    if scored == 2:
+        assert ids(result)[:2] == ["w2", "w1"]
+
+
 async def test_a_service_that_hangs_costs_its_engines_and_no_more(server: Providers) -> None:
     async with running(server) as gateway:
         server.faults.append("hang")
@@ -131,7 +157,14 @@ async def test_the_key_is_in_the_header_and_nowhere_else(server: Providers, capl
 @pytest.mark.parametrize("command", [["check", "--open"], ["explain"], ["catalog"]])
 def test_the_commands_do_not_show_the_key(command: Sequence[str], server: Providers, tmp_path: Path) -> None:
     config = configuration(server)
-    config["engines"] = [{"id": "docs", "kind": "memory"}, *config["engines"][2:]]
+    key, here = {"env": "MODELS_TEST_KEY"}, "http://127.0.0.1:1"
+    rails = {"url": here, "token": key, "options": {"api_key": key}, "rerank": {"options": {"api_key": key}}}
+    config["engines"] = [
+        {"id": "docs", "kind": "memory"},
+        *config["engines"][2:],
+        {"id": "cloud", "kind": "llamacloud", "with": {"index_id": "i", "base_url": here, "api_key": key}},
+        {"id": "rails", "kind": "ragrails", "with": rails},
+    ]
     path = tmp_path / "gateway.yaml"
     path.write_text(json.dumps(config))
     done = CliRunner().invoke(cli, [*command, "--config", str(path)])

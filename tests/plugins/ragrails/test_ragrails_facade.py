@@ -313,6 +313,32 @@ async def test_our_engine_on_our_facade_gives_what_the_engine_behind_gives(filte
     assert far["usage"].get("notes") == near["usage"].get("notes")
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"rerank": {}}, {"rerank": {"topN": 20}, "candidateK": 20, "k": 2}, {"rewrite": "rewrite"}],
+    ids=["rerank", "funnel", "rewrite"],
+)
+async def test_reranking_and_rewriting_are_the_same_through_engine_and_facade(options: dict[str, Any]) -> None:
+    """The engine, asked alone, hands both on; the gateway behind the facade does them."""
+    frame = {"jsonrpc": "2.0", "id": 1, "method": "retrieve", "params": {"query": QUESTION, **options}}
+    writer = Script(capabilities={"retrieve": None, "transform": {"methods": ["rewrite"]}})
+    near = served("ragrails", {"collections": {"docs": {}}}, engines=[MEMORY], scripts={"writer": writer})
+    async with near as gateway:
+        settings = {"url": gateway.url, "collection": "docs", "rerank": {}, "rewrite": {}, "meta_complete": True}
+        rails = {"id": "rails", "kind": "ragrails", "with": settings}
+        async with served("ragrails", {"collections": {}}, engines=[rails]) as over:
+            far_result = (await over.http.post("/rcp/retrieve", json=frame)).json()["result"]
+        near_result = (await gateway.http.post("/rcp/retrieve", json=frame)).json()["result"]
+    assert [one["id"] for one in far_result["hits"]] == [one["id"] for one in near_result["hits"]]
+    assert far_result["hits"]
+    assert far_result.get("rewrittenQuery") == near_result.get("rewrittenQuery")
+    assert ("rewrittenQuery" in far_result) == ("rewrite" in options)
+    assert far_result["usage"].get("notes") is None
+    if "rerank" in options:
+        scores = [[one["scores"]["rerank"] for one in result["hits"]] for result in (far_result, near_result)]
+        assert scores[0] == scores[1]
+
+
 async def test_a_failure_behind_the_facade_arrives_as_one_at_our_engine() -> None:
     frame = {"jsonrpc": "2.0", "id": 1, "method": "retrieve", "params": {"query": QUESTION}}
     async with scripted(one=_raising(BackendUnavailable("it is down"))) as gateway:
