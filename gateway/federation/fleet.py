@@ -16,7 +16,7 @@ from gateway.caller import Caller
 from gateway.errors import BackendUnavailable, ConfigError, ConfigErrors, PluginError, RcpError
 from gateway.federation.aliases import NO_ALIASES, Aliases, aliased
 from gateway.federation.breaker import Breaker, Limiter
-from gateway.federation.capability import Offer, Snapshot, View, field_conflicts, fields_of, merge, vendor_members
+from gateway.federation.capability import Offer, Snapshot, View, field_conflicts, fields_of, merge
 from gateway.filters import Undeclared
 from gateway.model import Capabilities
 from gateway.spi.engine import Engine, EngineConfig, EngineContext, EngineKind, VectorNeed
@@ -80,6 +80,8 @@ class Member:
         self.engine: Engine | None = None
         self.fault: RcpError | None = BackendUnavailable("it has not opened yet")
         self.observed = False
+        self.own_methods = False
+        """True if the engine answers methods of its vendor's, so that its ``x-…`` members are more than information."""
         self.breaker = Breaker(time.monotonic, told=self._told)
         self.limiter = Limiter(spec.settings.concurrency, spec.settings.queue)
         self._capabilities = self.settings.aliases.capabilities(spec.kind.offers(spec.config))
@@ -122,6 +124,7 @@ class Member:
         for remark in self.settings.aliases.remarks(offered):
             logger.warning("engine %s %s", self.settings.id, remark)
         self._capabilities = self.settings.aliases.capabilities(offered)
+        self.own_methods = type(engine).vendor is not Engine.vendor
         self.engine = aliased(engine, self.settings.aliases)
         self.observed = True
         self.fault = None
@@ -140,8 +143,6 @@ def check_overridden(engine: Engine, capabilities: Capabilities) -> None:
         needed += ["index_add", "index_delete"]
         if capabilities.index.chunking or capabilities.index.contextual:
             needed.append("index_cut")
-    if vendor_members(capabilities):
-        needed.append("vendor")
     missing = [name for name in needed if getattr(type(engine), name) is getattr(Engine, name)]
     if missing:
         raise PluginError(f"{type(engine).__name__} declares capabilities but does not override {', '.join(missing)}")

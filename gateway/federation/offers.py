@@ -163,9 +163,12 @@ def vendor_members(capabilities: Capabilities) -> dict[str, Any]:
 
 
 def vendors(views: Sequence[View]) -> dict[str, Any]:
-    """Every engine's vendor members; of several of one name the first engine's, which is the one that is asked."""
+    """What vendors add to engines that answer methods of theirs; of several the first engine's, which is the one asked.
+
+    Other engines say in such members what they are, which the catalog tells.
+    """
     found: dict[str, Any] = {}
     for view in views:
-        for name, value in vendor_members(view.capabilities).items():
+        for name, value in vendor_members(view.capabilities).items() if view.member.own_methods else ():
             found.setdefault(name, value)
     return found

@@ -258,7 +258,7 @@ def vendors(snapshot: Snapshot, method: str, named: Collection[str] | None) -> V
     if len(method) > _VENDOR_LENGTH or not _VENDOR_METHOD.match(method):
         raise CallerError("no such method", code=Code.METHOD_NOT_FOUND)
     member = method.partition("/")[0]
-    able = [view for view in snapshot.views if member in vendor_members(view.capabilities)]
+    able = [view for view in snapshot.views if view.member.own_methods and member in vendor_members(view.capabilities)]
     if not able:
         raise CallerError("no such method", code=Code.METHOD_NOT_FOUND)
     for view in able:

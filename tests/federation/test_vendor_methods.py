@@ -161,7 +161,6 @@ async def test_a_vendors_method_is_not_forwarded_beyond_its_depth() -> None:
 @pytest.mark.parametrize(
     ("capabilities", "missing"),
     [
-        ({"x-acme": {}}, "vendor"),
         ({"graph": {"ops": ["local"]}}, "graph"),
         ({"feedback": {}}, "feedback"),
         ({"memory": {}}, "memory_build, memory_recall"),
@@ -177,3 +176,19 @@ def test_what_is_declared_must_be_there(capabilities: Any, missing: str) -> None
 
     with pytest.raises(PluginError, match=missing):
         check_overridden(Idle(), read_capabilities(capabilities))
+
+
+async def test_what_an_engine_only_tells_of_itself_is_in_the_catalog_and_calls_nothing() -> None:
+    """Stores say there how they score; it is no offer of methods."""
+    from gateway_memory.engine import MemoryEngine
+    from tests.engines import ScriptedEngine
+
+    assert ScriptedEngine.vendor is not Engine.vendor
+    assert MemoryEngine.vendor is Engine.vendor
+    async with gateway_of({"a": vendors("x-acme")}) as gateway:
+        gateway.gateway.fleet.members["a"].own_methods = False
+        told = (await gateway.call("info"))["result"]["capabilities"]
+        listed = (await gateway.call("catalog/list"))["result"]["engines"]
+        assert await code(gateway, "x-acme/dance") == -32004
+    assert "x-acme" not in told
+    assert "x-acme" in listed[0]["capabilities"]
