@@ -16,7 +16,7 @@ from gateway.caller import Caller
 from gateway.errors import BackendUnavailable, ConfigError, ConfigErrors, PluginError, RcpError
 from gateway.federation.aliases import NO_ALIASES, Aliases, aliased
 from gateway.federation.breaker import Breaker, Limiter
-from gateway.federation.capability import Offer, Snapshot, View, field_conflicts, fields_of, merge, vendor_members
+from gateway.federation.capability import Offer, Snapshot, View, field_conflicts, fields_of, merge
 from gateway.filters import Undeclared
 from gateway.model import Capabilities
 from gateway.spi.engine import Engine, EngineConfig, EngineContext, EngineKind, VectorNeed
@@ -140,8 +140,6 @@ def check_overridden(engine: Engine, capabilities: Capabilities) -> None:
         needed += ["index_add", "index_delete"]
         if capabilities.index.chunking or capabilities.index.contextual:
             needed.append("index_cut")
-    if vendor_members(capabilities):
-        needed.append("vendor")
     missing = [name for name in needed if getattr(type(engine), name) is getattr(Engine, name)]
     if missing:
         raise PluginError(f"{type(engine).__name__} declares capabilities but does not override {', '.join(missing)}")
