@@ -64,7 +64,9 @@ def _check(plugins: Plugins) -> Check:
                     _check_embedders(walker, kind, own, path, ids)
                     _check_aliases(walker, kind, own, path, engine.get("aliases"))
                     offers[str(engine.get("id"))] = decoded
+        fusion = raw.get("fusion")
         named = [(key, raw.get(key)) for key in ("writes", "embed", "transform")]
+        named.append(("fusion.scorer", fusion.get("scorer") if isinstance(fusion, Mapping) else None))
         walker.errors.extend(_targets([(key, str(one)) for key, one in named if isinstance(one, str)], offers))
         facades = raw.get("facades")
         made: list[Any] = []
@@ -72,7 +74,6 @@ def _check(plugins: Plugins) -> Check:
             if isinstance(facade, Mapping) and isinstance(facade.get("kind"), str):
                 made.append(_facade(walker, plugins, facade["kind"], facade.get("with"), f"facades[{index}]", ids))
         _check_routes(walker, made)
-        fusion = raw.get("fusion")
         if isinstance(fusion, Mapping) and isinstance(fusion.get("method"), str):
             _check_method(walker, plugins, fusion["method"])
         profiles = _sound_profiles(raw.get("profiles"), walker.base_dir)
@@ -123,7 +124,12 @@ def engine_specs(config: GatewayConfig, plugins: Plugins) -> list[EngineSpec]:
         _check_embedders(walker, kind, own, path, known)
         _check_aliases(walker, kind, own, path, settings.aliases)
         specs.append(EngineSpec(_member(settings), kind, own, _context(settings, config)))
-    named = (("writes", config.writes), ("embed", config.embed), ("transform", config.transform))
+    named = (
+        ("writes", config.writes),
+        ("embed", config.embed),
+        ("transform", config.transform),
+        ("fusion.scorer", config.fusion.scorer),
+    )
     kinds = {spec.settings.id: (spec.kind, spec.config) for spec in specs}
     walker.errors.extend(_targets([(key, target) for key, target in named if target is not None], kinds))
     if len(specs) == len(config.engines):
@@ -216,16 +222,22 @@ def _check_aliases(walker: Walker, kind: EngineKind[Any], own: Any, path: str, g
             walker.fault(join(f"{path}.aliases", name), told)
 
 
+_ABILITIES = {"writes": "index", "embed": "embed", "transform": "transform", "fusion.scorer": "rerank"}
+"""Keys of the configuration that name an engine, and the capability it must have."""
+
+
 def _targets(
     named: Sequence[tuple[str, str]], kinds: Mapping[str, tuple[EngineKind[Any], Any]]
 ) -> Iterator[ConfigError]:
-    """``writes``, ``embed`` and ``transform`` must name engines that can do it, as far as their settings tell."""
+    """The keys that name an engine for something must name one that can do it, as far as its settings tell."""
     for key, target in named:
         if target not in kinds:
             continue
         kind, own = kinds[target]
         offers = kind.offers(own)
-        able = getattr(offers, key) is not None if key != "writes" else bool(offers.index and offers.index.writable)
+        able = getattr(offers, _ABILITIES[key]) is not None
+        if key == "writes":
+            able = bool(offers.index and offers.index.writable)
         # A server of unknown abilities tells only when it is open.
         if not able and not kind.federates:
             yield ConfigError(f"engine {target!r} (kind {kind.name}) cannot serve that", path=key)

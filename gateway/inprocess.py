@@ -190,13 +190,19 @@ class Profile:
         """The query put another way (``query/transform``)."""
         return await self._ask("query/transform", {"query": query, "method": method, "n": n}, TransformResult)
 
-    async def index_add(self, documents: Sequence[Document | Mapping[str, Any]]) -> IndexAddResult:
-        """Stores documents in the engine that ``writes`` names."""
-        return await self._ask("index/add", {"documents": documents}, IndexAddResult)
+    async def index_add(
+        self,
+        documents: Sequence[Document | Mapping[str, Any]],
+        *,
+        chunk: bool | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> IndexAddResult:
+        """Stores documents in the engine that ``writes`` names; ``meta`` may hold an ``idempotencyKey``."""
+        return await self._ask("index/add", {"documents": documents, "chunk": chunk, "_meta": meta}, IndexAddResult)
 
-    async def index_delete(self, ids: Sequence[str]) -> IndexDeleteResult:
-        """Removes documents by id from the engine that ``writes`` names."""
-        return await self._ask("index/delete", {"ids": ids}, IndexDeleteResult)
+    async def index_delete(self, ids: Sequence[str], *, meta: Mapping[str, Any] | None = None) -> IndexDeleteResult:
+        """Removes documents by id from the engine that ``writes`` names; ``meta`` as in :meth:`index_add`."""
+        return await self._ask("index/delete", {"ids": ids, "_meta": meta}, IndexDeleteResult)
 
     async def graph(self, query: Query | None = None, /, **params: Any) -> dict[str, Any]:
         """What a graph engine says; further ``params`` as on the wire."""

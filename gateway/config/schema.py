@@ -127,7 +127,7 @@ class FusionSettings(Section, frozen=True):
     ``k`` is the constant of reciprocal rank fusion; ``window`` how deep each engine is asked when the client names no
     ``candidateK``; ``identity`` what makes two hits one document; ``per_document`` how many passages of one document an
     answer may hold. ``across`` is how engines of different ``corpus`` meet: by their scores alone, or scored again
-    together, ``mix`` being the share of that score.
+    together, ``mix`` being the share of that score: by words, or by the engine that ``scorer`` names.
     """
 
     method: str = "rrf"
@@ -138,6 +138,7 @@ class FusionSettings(Section, frozen=True):
     per_document: Count | None = None
     across: Literal["rrf", "rescore"] = "rrf"
     mix: Annotated[float, Meta(ge=0, le=1, description="mix lies between 0 and 1")] = 0.7
+    scorer: str | None = None
 
 
 class FederationSettings(Section, frozen=True):

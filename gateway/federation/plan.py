@@ -44,6 +44,7 @@ class Defaults:
     method: str = "rrf"
     across: str = "rrf"
     mix: float = MIX
+    scorer: str | None = None
     window: int = 50
     document_identity: str = "id"
     select: str = "all"
@@ -65,7 +66,8 @@ class RetrievePlan:
     """``turns`` are asked one after the other, until one has an answer; usually there is a single turn.
 
     ``depth`` is how deep the fused window goes, ``k`` and ``budget`` (tokens) what of it makes one answer. ``mix`` is
-    the share of the passages where several corpora are scored together, ``None`` where they are not.
+    the share of the passages where several corpora are scored together, ``None`` where they are not;
+    ``scorer`` is the engine that scores them, by words if there is none.
     """
 
     k: int
@@ -87,6 +89,7 @@ class RetrievePlan:
     pinned: Mapping[str, str] = field(default_factory=dict)
     """The index versions to serve, by engine; empty if none is pinned."""
     mix: float | None = None
+    scorer: View | None = None
 
     @property
     def scored_by(self) -> str:
@@ -200,6 +203,7 @@ def plan(
         quorum=defaults.quorum,
         pinned=pinned or {},
         mix=_mix(meta, defaults, planned),
+        scorer=None if defaults.scorer is None else snapshot.view(defaults.scorer),
     )
 
 

@@ -59,7 +59,7 @@ class Service:
         self._retrieval = Retrieval(defaults, embeddings, keeping, tokens, origins)
         single = OneEngine(defaults, offer, embeddings)
         writes = Writes(defaults, offer, keeping.idempotency)
-        advice = Advice(defaults, origins)
+        advice = Advice(defaults, origins, keeping.idempotency)
         self.handlers: Mapping[str, Handler] = {
             "retrieve": self._retrieval.retrieve if self._profile is EVERYTHING else self._retrieve,
             "embed": single.embed,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gateway._json import Raw
 from gateway.errors import CallerError, Code, StateUnavailable
-from gateway.federation.cursor import Binding, Window
+from gateway.federation.cursor import Binding, Frozen, Window
 from gateway.model import RetrieveRequest, RetrieveResult, Usage
 from gateway.refine.candidate import Candidate, text
 from gateway.refine.pack import Fit, fit, pack, passed_over
@@ -83,16 +83,21 @@ class Pages:
         )
         if fits.consumed < len(found) and answer.whole and call.snapshot.capabilities.pagination is not None:
             window = replace(said, hits=answer.seal(found))
-            try:
-                frozen = await self._cursors.freeze(window, binding)
-            except StateUnavailable:
-                frozen = None
-                said = replace(said, notes=(*said.notes, "pages cannot be kept at the moment: this is the only one"))
+            frozen, lost = await self._frozen(window, binding)
+            said = replace(said, notes=(*said.notes, *lost))
             hits = tuple(window.hits[place] for place in fits.places)
             cursor = None if frozen is None else frozen.cursor(fits.consumed)
         else:
             hits, cursor = answer.seal([found[place] for place in fits.places]), None
         return await self._page(request, call, binding, said, _Slice(0, fits, hits, cursor), started)
+
+    async def _frozen(self, window: Window, binding: Binding) -> tuple[Frozen | None, tuple[str, ...]]:
+        """The window as it is kept, or why it is not: a client must not take the first page for all there is."""
+        try:
+            frozen = await self._cursors.freeze(window, binding)
+        except StateUnavailable:
+            return None, ("there is more, but pages cannot be kept at the moment",)
+        return frozen, () if frozen is not None else ("there is more than may be kept for pages: ask for a larger k",)
 
     async def next(self, request: RetrieveRequest, call: ClientCall, started: float) -> RetrieveResult:
         """A page after the first. Everything but ``k`` was fixed with the first.

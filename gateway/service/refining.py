@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gateway._json import Raw
+from gateway.errors import RcpError
+from gateway.federation.capability import View, max_candidates
 from gateway.federation.plan import RetrievePlan
 from gateway.federation.runner import Deadline
 from gateway.federation.single import Single
 from gateway.filters import compiled
+from gateway.fusion import Fused, passage_of, rescored, rescored_by
 from gateway.refine.candidate import Candidate
 from gateway.refine.lexical import by_words
 from gateway.refine.line import Refinements
@@ -19,7 +22,7 @@ from gateway.refine.rerank import Rerank, Score
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import Engine, RerankQuery
 
-__all__ = ["comparable", "keeper", "recall_deadline", "refinements", "scorer", "sealer"]
+__all__ = ["across", "comparable", "keeper", "recall_deadline", "refinements", "scorer", "sealer"]
 
 
 def refinements(planned: RetrievePlan) -> Refinements:
@@ -39,9 +42,9 @@ def refinements(planned: RetrievePlan) -> Refinements:
 def recall_deadline(planned: RetrievePlan, deadline: Deadline) -> Deadline:
     """The engines' part of the time: a reranker that comes after them must not find all of it gone."""
     rerank = planned.stages.rerank
-    if rerank is None or rerank.view is None:
-        return deadline
-    return deadline.leaving(rerank.view.member.settings.timeout)
+    later = [rerank.view] if rerank is not None and rerank.view is not None else []
+    later += [planned.scorer] if planned.mix is not None and planned.scorer is not None else []
+    return deadline.leaving(sum(view.member.settings.timeout for view in later)) if later else deadline
 
 
 def scorer(planned: RetrievePlan, deadline: Deadline, route: Route, *, cycle: bool) -> Score | None:
@@ -51,19 +54,53 @@ def scorer(planned: RetrievePlan, deadline: Deadline, route: Route, *, cycle: bo
         return None
     if rerank.view is None:
         return by_words
-    single = Single(rerank.view.member, deadline, route, cycle=cycle)
-    offered = rerank.view.capabilities.rerank
-    method = rerank.method if offered is not None and rerank.method in (offered.methods or ()) else None
+    return _scored_by(
+        Single(rerank.view.member, deadline, route, cycle=cycle), rerank.view, rerank.method, rerank.model
+    )
+
+
+async def across(
+    planned: RetrievePlan, fused: list[Fused], deadline: Deadline, route: Route, *, cycle: bool
+) -> tuple[list[Fused], list[str]]:
+    """The list with corpora that share nothing scored together, if the plan says so, and notes.
+
+    By words where no engine is named for it, or where that engine fails.
+    """
+    if planned.mix is None or not fused:
+        return fused, []
+    notes: list[str] = []
+    if planned.scorer is not None:
+        score = _scored_by(Single(planned.scorer.member, deadline, route, cycle=cycle), planned.scorer)
+        texts = {place: text for place, one in enumerate(fused) if (text := passage_of(one)) is not None}
+        try:
+            given = await score(planned.query, list(texts.values()))
+            scores = dict(zip(texts, given, strict=True))
+            return rescored_by([scores.get(place) for place in range(len(fused))], fused, mix=planned.mix), []
+        except RcpError as error:
+            notes.append(f"engine {planned.scorer.id} did not score the passages, words did: {error.message}")
+        except ValueError:
+            notes.append(f"engine {planned.scorer.id} gave other than one score for each passage; words did")
+    return rescored(planned.query, fused, mix=planned.mix), notes
+
+
+def _scored_by(single: Single, view: View, method: str | None = None, model: str | None = None) -> Score:
+    """An engine's scores, in as many calls as it takes. A method that it does not list is not told to it."""
+    offered = view.capabilities.rerank
+    method = method if offered is not None and method in (offered.methods or ()) else None
+    most = max_candidates(view.capabilities)
 
     async def score(query: str, passages: Sequence[str]) -> Sequence[float | None]:
-        asked = RerankQuery(
-            query=query, passages=tuple(passages), method=method, model=rerank.model, top_n=len(passages)
-        )
+        found: list[float | None] = []
+        size = most or len(passages) or 1
+        for start in range(0, len(passages), size):
+            batch = tuple(passages[start : start + size])
+            asked = RerankQuery(query=query, passages=batch, method=method, model=model, top_n=len(batch))
 
-        async def ask(engine: Engine, call: Call) -> Sequence[float | None]:
-            return await engine.rerank(asked, call)
+            async def ask(engine: Engine, call: Call, asked: RerankQuery = asked) -> Sequence[float | None]:
+                return await engine.rerank(asked, call)
 
-        return await single.ask(ask)
+            found += await single.ask(ask)
+        return found
 
     return score
 

@@ -20,7 +20,7 @@ from gateway.federation.runner import Deadline
 from gateway.federation.transform import Forms, transformed
 from gateway.federation.verdict import admit, judge
 from gateway.federation.version import composite
-from gateway.fusion import Fused, Ranking, fuse, read_identity, rescored
+from gateway.fusion import Fused, Ranking, fuse, read_identity
 from gateway.model import RetrieveRequest, RetrieveResult
 from gateway.refine.candidate import candidates
 from gateway.refine.line import Refined, refine
@@ -29,7 +29,7 @@ from gateway.service.keeping import Keeping
 from gateway.service.limits import deadline_for, route_for
 from gateway.service.pages import Answer, Pages
 from gateway.service.progress import Teller
-from gateway.service.refining import comparable, keeper, recall_deadline, refinements, scorer, sealer
+from gateway.service.refining import across, comparable, keeper, recall_deadline, refinements, scorer, sealer
 from gateway.spi.call import ClientCall, Route
 from gateway.state import digest
 
@@ -65,6 +65,7 @@ class Retrieval:
         outcomes = await self._recall(planned, forms, call, deadline, route, teller)
         losses = [*planned.losses, *forms.losses, *judge(call.snapshot, planned, outcomes)]
         fused, notes = self._fuse(planned, [one for one in outcomes if isinstance(one, Reply)])
+        fused, told = await across(planned, fused, deadline, route, cycle=cycle)
         teller.stage("fuse", candidates(fused))
         refined = await refine(
             fused,
@@ -78,7 +79,7 @@ class Retrieval:
             keep=keeper(planned),
             vectors_comparable=comparable(planned),
         )
-        losses += [Loss(kind="note", message=note) for note in (*notes, *seen.notes, *refined.notes)]
+        losses += [Loss(kind="note", message=note) for note in (*notes, *told, *seen.notes, *refined.notes)]
         if call.snapshot.capabilities.feedback is not None:
             self._origins.remember(call.caller.id, [one.fused for one in refined.candidates])
         return await self._pages.first(request, call, _answer(planned, forms, outcomes, refined, losses), started)
@@ -122,8 +123,6 @@ class Retrieval:
             planned_max_weight=planned.scale.max_weight,
             planned_total_weight=planned.scale.total_weight,
         )
-        if planned.mix is not None:
-            fused = rescored(planned.query, fused, mix=planned.mix)
         return fused, [note.text for note in notes]
 
 

@@ -24,6 +24,7 @@ from gateway.model import (
     IndexAddResult,
     IndexDeleteRequest,
     IndexDeleteResult,
+    MemoryBuildRequest,
     Message,
 )
 from gateway.service.limits import journey_for
@@ -31,7 +32,7 @@ from gateway.spi.call import ClientCall
 from gateway.spi.methods import Cutting
 from gateway.spi.passage import passage_id
 
-__all__ = ["Once", "Writes"]
+__all__ = ["Once", "Writes", "written"]
 
 R = TypeVar("R", bound=Message)
 
@@ -124,21 +125,32 @@ class Writes:
         write: Callable[[Single], Awaitable[R]],
         result: type[R],
     ) -> R:
-        """The write's answer; under an idempotency key the first call's, however often it is asked for."""
         single = Single.on(journey_for(call, self._defaults), view)
-        key = _key(call)
-        if key is None or self._once is None:
-            return await write(single)
+        return await written(self._once, method, request, single, call, lambda: write(single), result)
 
-        async def operation() -> bytes:
-            return encode(await write(single))
 
-        def untouched(error: RcpError) -> bool:
-            return not single.asked or _refused(error)
+async def written(
+    once: Once | None,
+    method: str,
+    request: IndexAddRequest | IndexDeleteRequest | MemoryBuildRequest,
+    single: Single,
+    call: ClientCall,
+    write: Callable[[], Awaitable[R]],
+    result: type[R],
+) -> R:
+    """The write's answer; under an idempotency key the first call's, however often it is asked for."""
+    key = _key(call)
+    if key is None or once is None:
+        return await write()
 
-        digest = hashlib.blake2b(encode(replace(request, meta=None)), digest_size=16).hexdigest()
-        kept = await self._once.once(call.caller.id, method, key, digest, operation, untouched=untouched)
-        return decode(kept, result)
+    async def operation() -> bytes:
+        return encode(await write())
+
+    def untouched(error: RcpError) -> bool:
+        return not single.asked or _refused(error)
+
+    digest = hashlib.blake2b(encode(replace(request, meta=None)), digest_size=16).hexdigest()
+    return decode(await once.once(call.caller.id, method, key, digest, operation, untouched=untouched), result)
 
 
 def _key(call: ClientCall) -> str | None:

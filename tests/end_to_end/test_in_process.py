@@ -162,7 +162,8 @@ async def test_the_other_methods_are_coroutines_with_results_of_their_own() -> N
         assert (await gateway.rerank("word", ["no", "a word"], top_n=1)).order == (1,)
         assert (await gateway.transform("q", "rewrite")).queries == ("Q",)
         assert (await gateway.index_add([{"id": "d", "text": "t"}])).ids == ("d",)
-        assert (await gateway.index_delete(["d", "e"])).deleted == 1
+        again = [await gateway.index_delete(["d", "e"], meta={"idempotencyKey": "once"}) for _ in range(2)]
+        assert [one.deleted for one in again] == [1, 1], "the second is the answer of the first"
         assert [entry.id for entry in (await gateway.catalog()).engines] == ["a", "b"]
         assert (await gateway.info()).server.name == "inside"
         for refused in (

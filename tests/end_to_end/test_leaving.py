@@ -55,6 +55,10 @@ OFFERED = {
     "sparseEmbed": {},
     "rerank": {"methods": ["cross-encoder"]},
     "transform": {"methods": ["rewrite"]},
+    "multiVector": {"dimension": 2},
+    "graph": {"ops": ["local"]},
+    "feedback": {},
+    "memory": {},
     "index": {"writable": True},
 }
 
@@ -104,6 +108,22 @@ class Holding(Engine):
     async def transform(self, query: TransformQuery, call: Call) -> TransformReply:
         reply: TransformReply = await self._hold()
         return reply
+
+    async def embed_multi(self, query: EmbedQuery, call: Call) -> Any:
+        return await self._hold()
+
+    async def graph(self, query: Any, call: Call) -> Any:
+        return await self._hold()
+
+    async def feedback(self, query: Any, call: Call) -> int:
+        reply: int = await self._hold()
+        return reply
+
+    async def memory_build(self, query: Any, call: Call) -> Any:
+        return await self._hold()
+
+    async def memory_recall(self, query: Any, call: Call) -> Any:
+        return await self._hold()
 
     async def index_add(self, documents: Sequence[Document], call: Call) -> IndexAddResult:
         reply: IndexAddResult = await self._hold()
@@ -185,6 +205,11 @@ METHODS: dict[str, Any] = {
     "embed/sparse": {"inputs": ["a"]},
     "rerank": {"query": "a", "passages": ["b", "c"], "method": "cross-encoder"},
     "query/transform": {"query": "a", "method": "rewrite"},
+    "embed/multi": {"inputs": ["a"]},
+    "graph": {"op": "local", "query": "a"},
+    "feedback": {"signals": [{"hitId": "d", "relevant": True}]},
+    "memory/build": {"documents": [{"id": "d", "text": "t"}]},
+    "memory/recall": {"query": "a"},
     "index/add": {"documents": [{"id": "d", "text": "t"}]},
     "index/delete": {"ids": ["d"]},
 }

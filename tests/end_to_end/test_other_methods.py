@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from anyio import fail_after
+import rcp
+from anyio import fail_after, to_thread
 
 from gateway.caller import ANONYMOUS
 from gateway.protocol.session import Session
@@ -168,3 +169,41 @@ async def test_a_gateway_behind_a_gateway_hands_every_method_on(reports: Reports
                     assert client.frames == []
                     await result(client, "x-acme/dance", _meta={"logLevel": "info"})
                     assert [frame["params"]["message"] for frame in client.frames] == ["of True"]
+
+
+def asked(url: str) -> dict[str, Any]:
+    """What the public SDK's own client gets from the methods it has."""
+    client = rcp.connect_http(url)
+    try:
+        built = client.memory_build(documents=[{"text": "one two"}], memory_id="mine")
+        found = client.retrieve("Paris", k=10)
+        return {
+            "matrices": client.embed_multi(["a"])["matrices"],
+            "sparse": "sparseEmbed" in client.capabilities,
+            "nodes": {node["id"] for node in client.graph("neighbors", {"seedIds": ["d1"]})["nodes"]},
+            "queries": client.transform("q", "rewrite")["queries"],
+            "feedback": client.feedback([{"hitId": hit["id"], "used": True} for hit in found])["accepted"],
+            "memory": built["memoryId"],
+            "clues": client.memory_recall("q", memory_id=built["memoryId"], n=1)["clues"],
+        }
+    finally:
+        client.shutdown()
+
+
+@obligation(109, 173, 179, 184, 185)
+async def test_the_sdks_own_client_uses_them(reports: Reports) -> None:
+    with fail_after(30):
+        async with over_sdk(reports, "http") as gateway, serve(gateway.app()) as address:
+            found = await to_thread.run_sync(asked, f"{address.url}/rcp")
+            (feedback,) = reports.frames("feedback")
+    assert found == {
+        "matrices": [[[1.0, 1.0]]],
+        "sparse": False,
+        "nodes": {"d2"},
+        "queries": ["Q"],
+        "feedback": 3,
+        "memory": "far/mine",
+        "clues": [{"query": "one two", "seedIds": ["d1"], "weight": 1.0}],
+    }
+    # The reference engine's hits are not the upstream's business.
+    assert {signal["hitId"] for signal in feedback["params"]["signals"]} == {"d1", "d2", "d3"}

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from gateway.errors import BackendUnavailable, ConfigErrors
 from gateway.model import Hit, hit
-from gateway.spi import Call, EngineQuery, EngineReply
-from tests.engines import Script, gateway_of, ids
+from gateway.spi import Call, EngineQuery, EngineReply, RerankQuery
+from tests.engines import Script, gateway_of, ids, notes
 
 pytestmark = pytest.mark.anyio
 
@@ -112,3 +113,46 @@ async def test_whoever_answers_last_the_hits_are_the_same(late: str) -> None:
     scripts[late].retrieve = wait
     async with gateway_of(scripts, engines=CORPORA, fusion={"across": "rescore"}) as gateway:
         assert (await gateway.retrieve(QUERY, k=15))["hits"] == expected
+
+
+def judging(engine_fails: bool = False, short: bool = False) -> Script:
+    """A reranker that likes what speaks of music."""
+
+    async def rerank(query: RerankQuery, call: Call) -> list[float]:
+        if engine_fails:
+            raise BackendUnavailable("overloaded")
+        found = [float("music" in passage) for passage in query.passages]
+        return found[:-1] if short else found
+
+    return Script(capabilities={"retrieve": None, "rerank": {"methods": ["llm"], "maxCandidates": 7}}, rerank=rerank)
+
+
+async def test_an_engine_that_reranks_may_score_the_passages() -> None:
+    scripts = {**report_r19(), "judge": judging()}
+    scorer = {"across": "rescore", "mix": 0.9, "scorer": "judge"}
+    async with gateway_of(scripts, engines={**CORPORA}, fusion=scorer) as gateway:
+        result = await gateway.retrieve(QUERY, k=4)
+    assert ids(result) == ["B/4", "C/4", "D/4", "E/4"]
+    assert result["_meta"]["x-gateway"]["scale"] == "rescore"
+    assert notes(result) == ""
+
+
+@pytest.mark.parametrize(
+    ("judge", "told"),
+    [
+        (judging(engine_fails=True), "engine judge did not score the passages, words did: engine judge: overloaded"),
+        (judging(short=True), "engine judge gave other than one score for each passage; words did"),
+    ],
+)
+async def test_where_it_does_not_score_them_words_do(judge: Script, told: str) -> None:
+    scorer = {"across": "rescore", "scorer": "judge"}
+    async with gateway_of({**report_r19(), "judge": judge}, engines={**CORPORA}, fusion=scorer) as gateway:
+        result = await gateway.retrieve(QUERY, k=3)
+    assert ids(result) == ["A/1", "A/2", "A/3"]
+    assert told in notes(result)
+
+
+async def test_the_scorer_must_be_an_engine_that_reranks() -> None:
+    with pytest.raises(ConfigErrors, match=r"fusion\.scorer: .*cannot serve that"):
+        async with gateway_of(report_r19(), engines=CORPORA, fusion={"scorer": "A"}):
+            raise AssertionError

@@ -95,6 +95,17 @@ async def test_a_memory_is_built_once_however_it_fails() -> None:
     assert len(script.asked) == 2
 
 
+@obligation(183)
+async def test_a_memory_is_built_once_under_one_key() -> None:
+    script = remembering()
+    async with gateway_of({"a": script}) as gateway:
+        first = await result(gateway, "memory/build", memoryId="m1", _meta={"idempotencyKey": "k"})
+        assert await result(gateway, "memory/build", memoryId="m1", _meta={"idempotencyKey": "k"}) == first
+        assert first == {"memoryId": "a/m1"}
+        assert await error(gateway, "memory/build", _meta={"idempotencyKey": ""}) == (-32602, "_meta.idempotencyKey")
+    assert len(script.asked) == 1
+
+
 @obligation(185)
 async def test_an_unknown_memory_is_not_found_whoever_does_not_know_it() -> None:
     scripts = {"a": remembering(), "b": remembering()}

@@ -126,6 +126,17 @@ async def test_an_answer_that_left_engines_behind_has_one_page() -> None:
     assert "nextCursor" not in result
 
 
+async def test_a_list_too_large_to_keep_says_that_there_is_more() -> None:
+    found = [hit(f"d{n}", 1 - n / 100, text="word " * 400) for n in range(20)]
+    bytes = {"bytes": 4096, "caller_bytes": 4096}
+    async with gateway_of({"a": Script(found)}, pagination=bytes) as gateway:
+        result = await gateway.retrieve(k=5)
+        whole = await gateway.retrieve(k=20)
+    assert "nextCursor" not in result
+    assert "there is more than may be kept for pages: ask for a larger k" in notes(result)
+    assert notes(whole) == ""
+
+
 # Sessions.
 
 

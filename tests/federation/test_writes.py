@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.caller import Caller
 from gateway.errors import BackendUnavailable, CallerError, RcpError
 from gateway.model import Document, IndexAddResult
 from gateway.passages import TARGET, split
@@ -239,6 +240,36 @@ def keyed(gateway: Running) -> Remembering:
     once = Remembering()
     gateway.gateway.service.handlers["index/add"].__self__._once = once  # type: ignore[attr-defined]
     return once
+
+
+@obligation(183)
+async def test_callers_that_choose_the_same_key_write_each_their_own() -> None:
+    script = Script(capabilities=WRITABLE)
+    meta = {"idempotencyKey": "k"}
+    async with gateway_of({"a": script}, writes="a") as gateway:
+        one, two = (Running(gateway.gateway, gateway.scripts, Caller(id=id)) for id in ("one", "two"))
+        first = await add(one, {"id": "x", "text": LONG}, chunk=True, _meta=meta)
+        assert await add(one, {"id": "x", "text": LONG}, chunk=True, _meta=meta) == first
+        assert len(script.added) == first["chunks"]
+        other = await error(one, documents=[{"id": "x", "text": "t"}], _meta=meta)
+        assert (other["code"], other["data"]["field"]) == (-32602, "_meta.idempotencyKey")
+        await add(two, {"id": "x", "text": "t"}, _meta=meta)
+    assert script.added[-1].text == "t"
+
+
+@obligation(183)
+async def test_an_engine_that_was_down_takes_the_same_key_when_it_is_back() -> None:
+    script = Script(capabilities=WRITABLE)
+    meta = {"idempotencyKey": "k"}
+    async with gateway_of({"a": script}, writes="a") as gateway:
+        member = gateway.gateway.fleet.members["a"]
+        engine = member.engine
+        assert engine is not None
+        member.closed(BackendUnavailable("went away"))
+        assert (await error(gateway, documents=[{"id": "x", "text": "t"}], _meta=meta))["code"] == -32010
+        member.opened(engine)
+        assert (await add(gateway, {"id": "x", "text": "t"}, _meta=meta))["ids"] == ["x"]
+    assert stored(script) == ["x"]
 
 
 @obligation(183)
