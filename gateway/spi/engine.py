@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
-from gateway.errors import Unsupported
+from gateway.errors import CallerError, Code, Unsupported
 from gateway.filters import And, Condition, Filter, Not, Or, Pushdown, to_json
 from gateway.model import (
     Capabilities,
@@ -225,9 +225,10 @@ class Engine(ABC):
     async def vendor(self, method: str, params: Mapping[str, Any], call: Call) -> Mapping[str, Any]:
         """A method below an ``x-…`` capability of this engine. ``params`` are the client's own JSON, checked by nobody.
 
-        Asked once. Raise ``CallerError`` with :data:`~gateway.errors.Code.METHOD_NOT_FOUND` for a name unknown here.
+        Asked once. Raise ``CallerError`` with :data:`~gateway.errors.Code.METHOD_NOT_FOUND` for a name unknown here, as
+        this does: an ``x-…`` capability may only describe, and have no methods.
         """
-        raise self._missing(method)
+        raise CallerError("no such method", code=Code.METHOD_NOT_FOUND)
 
     async def embedded_by(self, identity: str, call: Call) -> None:  # noqa: B027  # most stores cannot remember it
         """Told before :meth:`index_add`: an embedder of this identity made the vectors of the documents to come.

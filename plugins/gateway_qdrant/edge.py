@@ -217,6 +217,7 @@ class EdgeWire:
         self._shard = shard
         self._path = path
         self._context = context
+        self._noting = asyncio.Lock()
 
     async def describe(self) -> Collection:
         return await self._run(self._described)
@@ -264,7 +265,8 @@ class EdgeWire:
             new.replace(self._path / _MADE_BY_FILE)
 
         try:
-            await self._run(write)
+            async with self._noting:  # writers share the name of the new file
+                await self._run(write)
         except OSError as error:
             raise BackendUnavailable(f"the embedded collection cannot be written: {error.strerror}") from None
 

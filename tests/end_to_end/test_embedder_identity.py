@@ -92,6 +92,12 @@ async def test_a_restart_with_another_embedder_stops_and_names_both(service: Pro
         assert ids(await gateway.retrieve("fox"))[0] == "fox"
 
 
+async def test_a_vendor_capability_that_only_describes_has_no_methods(service: Providers, folder: Path) -> None:
+    async with started(service, embedded(folder)) as gateway:
+        assert "x-qdrant" in (await gateway.call("info"))["result"]["capabilities"]
+        assert (await gateway.call("x-qdrant/scores"))["error"]["code"] == -32004
+
+
 async def test_the_same_model_under_another_name_is_told_so_in_the_embedders_settings(
     service: Providers, folder: Path
 ) -> None:
