@@ -66,8 +66,7 @@ class LegBuilder:
     """Builds the legs of one request. ``told`` is the depth the client knows of, ``limit`` what it may ask for.
 
     ``joint`` allows an engine to serve its half of ``hybrid`` where the engines together have both halves.
-    ``vectors`` asks for the hits' vectors, for the client or for a stage that needs them. ``pinned`` are the index
-    versions to serve, by engine.
+    ``vectors`` asks for the hits' vectors. ``pinned`` are the index versions to serve, by engine.
     """
 
     request: RetrieveRequest

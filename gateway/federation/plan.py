@@ -143,7 +143,7 @@ def plan(
         weights=weights,
         losses=losses,
         joint=request.mode == "hybrid" and covers_hybrid(selection.chosen),
-        vectors=request.include_vectors is True or request.mmr is not None,
+        vectors=request.include_vectors is True,
         pinned=pinned,
     )
     reasons = _left_out(selection)

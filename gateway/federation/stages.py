@@ -63,6 +63,8 @@ class Stages:
     recency: RecencyOptions | None = None
     per_document: int | None = None
     mmr: float | None = None
+    comparable: bool = False
+    """Whether all hits' vectors come from one embedder, so that they can be held against each other."""
     pushed: tuple[str, ...] = ()
     left_out: frozenset[str] = field(default_factory=frozenset)
     """Options that nobody supplies and the client can do without."""
@@ -103,11 +105,18 @@ def staged(
         recency=request.recency,
         per_document=per_document,
         mmr=mmr,
+        comparable=_comparable(legs),
         pushed=tuple(pushed),
         left_out=frozenset(loss.option for loss in losses if loss.option is not None),
     )
     off = rerank is not None or request.rerank is False
-    return stages, [_with(leg, pushed, depth, off=off) for leg in legs], losses
+    vectors = stages.mmr is not None and stages.comparable
+    return stages, [_with(leg, pushed, depth, off=off, vectors=vectors) for leg in legs], losses
+
+
+def _comparable(legs: Sequence[Leg]) -> bool:
+    embedders = {leg.embedders for leg in legs}
+    return len(embedders) == 1 and len(next(iter(embedders))) == 1
 
 
 def _rewrite(
@@ -199,9 +208,11 @@ def _per_document(meta: Mapping[str, Any], default: int | None) -> int | None:
     return given
 
 
-def _with(leg: Leg, pushed: Mapping[str, Any], depth: int, *, off: bool) -> Leg:
+def _with(leg: Leg, pushed: Mapping[str, Any], depth: int, *, off: bool, vectors: bool) -> Leg:
     """The leg with what it does itself. Its engine must not rerank where that is done here, or not wanted."""
     given = dict(pushed)
+    if vectors:
+        given["include_vectors"] = True
     k = leg.depth
     if "rerank" in given:
         # The funnel of section 3.3: what is reranked bounds what comes back, so all that comes back is reranked.

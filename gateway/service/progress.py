@@ -11,6 +11,7 @@ from gateway.federation.transform import Forms
 from gateway.fusion import Fused
 from gateway.refine.candidate import Candidate, candidates
 from gateway.refine.cut import cut
+from gateway.refine.trajectory import Seen
 from gateway.service.refining import sealer
 from gateway.spi.call import ClientCall
 
@@ -21,16 +22,22 @@ _FRACTIONS = {"transform": 0.1, "fuse": 0.8, "rerank": 0.9, "diversify": 0.95, "
 
 
 class Teller:
-    """Tells of one call. ``fused`` fuses the replies there are so far. Nothing is made ready for a client that did not
-    ask.
+    """Tells of one call. ``fused`` fuses the replies there are so far; ``seen`` is what the session has been given.
+
+    Nothing is made ready for a client that did not ask.
     """
 
     def __init__(
-        self, call: ClientCall, planned: RetrievePlan, fused: Callable[[Sequence[Reply]], Sequence[Fused]]
+        self,
+        call: ClientCall,
+        planned: RetrievePlan,
+        fused: Callable[[Sequence[Reply]], Sequence[Fused]],
+        seen: Seen,
     ) -> None:
         self._call = call
         self._planned = planned
         self._fused = fused
+        self._seen = seen
         self._replies: list[Reply] = []
         # Hits that a later stage will score are not held against a threshold on its scale.
         stages = planned.stages
@@ -58,5 +65,6 @@ class Teller:
 
     def _tell(self, fraction: float, stage: str, message: str, found: Sequence[Candidate]) -> None:
         if stage in ("recall", "fuse"):
-            found, _ = cut(found, self._min_score, self._planned.scored_by)
+            fresh = [one for one in found if one.fused.id not in self._seen] if self._seen else found
+            found, _ = cut(fresh, self._min_score, self._planned.scored_by)
         self._call.progress(fraction, stage, message, sealer(self._planned)(found[: self._planned.k]))

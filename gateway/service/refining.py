@@ -22,7 +22,7 @@ from gateway.refine.rerank import Rerank, Score
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import Engine, RerankQuery
 
-__all__ = ["across", "comparable", "keeper", "recall_deadline", "refinements", "scorer", "sealer"]
+__all__ = ["across", "keeper", "recall_deadline", "refinements", "scorer", "sealer"]
 
 
 def refinements(planned: RetrievePlan) -> Refinements:
@@ -103,12 +103,6 @@ def _scored_by(single: Single, view: View, method: str | None = None, model: str
         return found
 
     return score
-
-
-def comparable(planned: RetrievePlan) -> bool:
-    """Whether the hits' vectors can be held against each other: every engine's come from one embedder."""
-    embedders = {leg.embedders for leg in planned.legs}
-    return len(embedders) == 1 and len(next(iter(embedders))) == 1
 
 
 def keeper(planned: RetrievePlan) -> Callable[[dict[str, Any]], bool] | None:

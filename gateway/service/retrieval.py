@@ -29,7 +29,7 @@ from gateway.service.keeping import Keeping
 from gateway.service.limits import deadline_for, route_for
 from gateway.service.pages import Answer, Pages
 from gateway.service.progress import Teller
-from gateway.service.refining import across, comparable, keeper, recall_deadline, refinements, scorer, sealer
+from gateway.service.refining import across, keeper, recall_deadline, refinements, scorer, sealer
 from gateway.spi.call import ClientCall, Route
 from gateway.state import digest
 
@@ -59,7 +59,7 @@ class Retrieval:
             request, call.snapshot, call.meta, route=route, cycle=cycle, defaults=self._defaults, seen=len(seen)
         )
         admit(call.snapshot, planned)
-        teller = Teller(call, planned, lambda replies: self._fuse(planned, replies)[0])
+        teller = Teller(call, planned, lambda replies: self._fuse(planned, replies)[0], seen)
         forms = await transformed(planned, deadline, route)
         teller.transformed(forms)
         outcomes = await self._recall(planned, forms, call, deadline, route, teller)
@@ -77,7 +77,7 @@ class Retrieval:
             seen=seen,
             told=teller.stage,
             keep=keeper(planned),
-            vectors_comparable=comparable(planned),
+            vectors_comparable=planned.stages.comparable,
         )
         losses += [Loss(kind="note", message=note) for note in (*notes, *told, *seen.notes, *refined.notes)]
         if call.snapshot.capabilities.feedback is not None:

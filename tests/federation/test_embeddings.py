@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from gateway.federation.embeddings import Embeddings, sound
 from gateway.federation.loss import Failure
 from gateway.federation.runner import Deadline
 from gateway.model import EmbedCapability
-from gateway.spi import Call, EmbedQuery, EmbedReply, Engine, VectorNeed
+from gateway.spi import Call, EmbedQuery, EmbedReply, Engine, EngineQuery, EngineReply, VectorNeed
 from gateway.spi.call import Route
 from tests.engines import Running, Script, gateway_of, hits, ids, notes
 
@@ -236,3 +237,29 @@ async def test_an_embedder_that_does_not_embed_stops_the_start() -> None:
     with pytest.raises(ConfigErrors, match="engine x: takes its vectors from 'y', which does not embed"):
         async with gateway_of(scripts):
             pass
+
+
+async def test_an_answer_from_known_vectors_has_the_bytes_of_one_from_fresh_ones() -> None:
+    """Whatever is remembered changes how long an answer takes, and nothing in it."""
+    embeds = {"retrieve": None, "embed": {"dimension": 2, "identity": "length"}}
+    rerank = {"retrieve": None, "rerank": {"methods": ["cross-encoder"]}}
+
+    async def near(query: EngineQuery, call: Call) -> EngineReply:
+        assert query.vector is not None
+        return EngineReply(hits=hits(*(f"d{n}-{query.vector[0]:g}" for n in range(12))))
+
+    scripts = {
+        "a": Script(retrieve=near, need=VectorNeed("e", 2)),
+        "e": Script(capabilities=embeds),
+        "r": Script(capabilities=rerank),
+    }
+    async with gateway_of(scripts) as gateway:
+        answers = []
+        for query in ("four", "four", "other", "four"):
+            result = await gateway.retrieve(query, rerank={}, mmr={"lambda": 0.4})
+            assert result.pop("nextCursor")
+            del result["usage"]["latencyMs"]
+            answers.append(json.dumps(result))
+    assert [len(query.inputs) for query in scripts["e"].embedded] == [1, 1]
+    assert answers[0] == answers[1] == answers[3]
+    assert answers[2] != answers[0]

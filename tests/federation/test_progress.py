@@ -131,3 +131,10 @@ async def test_every_stage_is_told_of_in_its_order_and_progress_only_rises() -> 
     assert [one["stage"] for one in told if "partial" in one] == ["recall", "fuse", "rerank", "diversify"]
     reranked = next(one for one in told if one["stage"] == "rerank")
     assert [hit["score"] for hit in reranked["partial"]["hits"]] == [9.0, 9.0]
+
+
+async def test_partial_hits_are_new_to_the_session_too() -> None:
+    async with gateway_of({"a": Script(hits("x", "y", "z"))}) as gateway:
+        await gateway.retrieve("first", k=2, sessionId="s")
+        frames = await asked(gateway, k=2, sessionId="s", _meta={"progressToken": "t"})
+    assert partial(frames) == {"a: 3 hits": ["z"]}
