@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway._json import Raw, encode, encode_sound, finite_float, mend, sound
 from gateway.model import Hit, decoded
-from gateway.refine.encoding import F32_BASE64, numbers_of, packed_floats
+from gateway.model.vectors import F32_BASE64, numbers_of, packed_floats
 
 __all__ = ["seal"]
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -13,6 +10,7 @@ import msgspec
 
 from gateway.errors import BackendUnavailable
 from gateway.model import Hit, IndexAddResult
+from gateway.model.vectors import numbers_of
 from gateway.protocol.peer import Answer
 from gateway.spi.codec import Raw, decode, finite_float, mend, salvage
 from gateway.spi.engine import EmbedReply, EngineReply, SparseVector
@@ -212,21 +210,10 @@ def _sparse(given: Any) -> SparseVector:
 
 def vector(given: Any) -> tuple[float, ...]:
     """Finite numbers, from a list of them or from base64 of little-endian float32 (section 7.3.1)."""
-    if isinstance(given, str):
-        try:
-            packed = base64.b64decode(given, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise BackendUnavailable("the engine's vector is not base64") from error
-        if len(packed) % 4:
-            raise BackendUnavailable("the engine's vector is cut short")
-        given = list(struct.unpack(f"<{len(packed) // 4}f", packed))
-    if not isinstance(given, list):
-        raise BackendUnavailable("the engine's vector is not a list of numbers")
-    numbers = [finite_float(item) for item in given]
-    whole = tuple(number for number in numbers if number is not None)
-    if len(whole) != len(numbers):
-        raise BackendUnavailable("the engine's vector holds something that is not a finite number")
-    return whole
+    numbers = numbers_of(given)
+    if numbers is None:
+        raise BackendUnavailable("the engine's vector is no list of finite numbers, nor such a list in base64")
+    return tuple(numbers)
 
 
 def scores(answer: Answer, *, count: int) -> list[float | None]:
