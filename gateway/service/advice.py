@@ -26,10 +26,11 @@ from gateway.refine.candidate import candidates
 from gateway.refine.pack import sealed
 from gateway.service.account import account, notes_as_losses
 from gateway.service.limits import journey_for, session_for
-from gateway.service.writes import Once, written
+from gateway.service.writes import written
 from gateway.spi.call import Call, ClientCall
 from gateway.spi.engine import Engine
 from gateway.spi.methods import FeedbackQuery, MemoryBuilt, MemoryRecall, MemoryReply, MemoryWrite
+from gateway.state import Idempotency
 
 __all__ = ["Advice"]
 
@@ -40,9 +41,9 @@ _DOCUMENTS = 1000
 class Advice:
     """Holds no request. ``origins`` knows whose the hits were that a caller was given."""
 
-    def __init__(self, defaults: Defaults, origins: Origins, once: Once | None = None) -> None:
+    def __init__(self, defaults: Defaults, origins: Origins, idempotency: Idempotency) -> None:
         self._defaults = defaults
-        self._once = once
+        self._idempotency = idempotency
         self._origins = origins
         self._identity = read_identity(defaults.document_identity)
         self._strategy = defaults.strategies.get("rrf", Rrf())
@@ -94,7 +95,7 @@ class Advice:
             tokens = built.tokens if built.tokens is not None and built.tokens >= 0 else None
             return MemoryBuildResult(memory_id=memory.emitted_memory(view, built.id), tokens=tokens)
 
-        return await written(self._once, "memory/build", request, single, call, result, MemoryBuildResult)
+        return await written(self._idempotency, "memory/build", request, single, call, result, MemoryBuildResult)
 
     async def memory_recall(self, request: MemoryRecallRequest, call: ClientCall) -> MemoryRecallResult:
         started = time.perf_counter()
