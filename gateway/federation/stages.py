@@ -7,7 +7,7 @@ what comes back is the whole answer; otherwise it is done here, over everybody's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace as restruct
@@ -55,7 +55,7 @@ class Rerank:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """What the gateway does itself. ``pushed`` names the stages that the one leg does."""
+    """What the gateway does itself."""
 
     rewrite: Rewrite | None = None
     rerank: Rerank | None = None
@@ -64,9 +64,6 @@ class Stages:
     mmr: float | None = None
     comparable: bool = False
     """Whether all hits' vectors come from one embedder, so that they can be held against each other."""
-    pushed: tuple[str, ...] = ()
-    left_out: frozenset[str] = field(default_factory=frozenset)
-    """Options that nobody supplies and the client can do without."""
 
 
 def staged(
@@ -105,8 +102,6 @@ def staged(
         per_document=per_document,
         mmr=mmr,
         comparable=_comparable(legs),
-        pushed=tuple(pushed),
-        left_out=frozenset(loss.option for loss in losses if loss.option is not None),
     )
     off = rerank is not None or request.rerank is False
     vectors = stages.mmr is not None and stages.comparable

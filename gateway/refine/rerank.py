@@ -20,8 +20,6 @@ class Rerank(msgspec.Struct, frozen=True, kw_only=True):
     """``top_n`` is how many are reranked. ``logit``: the scores are log-odds, so that a sigmoid makes them shares."""
 
     top_n: int
-    method: str | None = None
-    model: str | None = None
     logit: bool = False
 
 

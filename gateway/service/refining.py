@@ -29,7 +29,7 @@ def refinements(planned: RetrievePlan) -> Refinements:
     stages = planned.stages
     rerank, recency = stages.rerank, stages.recency
     return Refinements(
-        rerank=None if rerank is None else Rerank(top_n=rerank.top_n, method=rerank.method, model=rerank.model),
+        rerank=None if rerank is None else Rerank(top_n=rerank.top_n),
         recency=None
         if recency is None or recency.field is None or recency.half_life_days is None
         else Recency(field=recency.field, half_life_days=recency.half_life_days),
