@@ -12,7 +12,9 @@ from gateway.federation import offers
 from gateway.federation.offers import GRAPH_OPS, RERANK_METHODS, SCOPES, TRANSFORMS, bound, union, vendor_members
 from gateway.filters import FieldType, Op
 from gateway.model import (
+    MODALITIES,
     PROVENANCE,
+    UNITS,
     UPSTREAM,
     Capabilities,
     CatalogCapability,
@@ -162,8 +164,8 @@ def max_candidates(capabilities: Capabilities) -> int | None:
 
 
 _MODES = _among("dense", "sparse", "hybrid")
-_MODALITIES = _among("text", "image", "audio", "code", "multimodal")
-_UNITS = _among("chunk", "passage", "document", "node", "triplet", "path", "subgraph", "community", "tree-node", "page")
+_MODALITIES = _among(*MODALITIES)
+_UNITS = _among(*UNITS)
 _PUBLIC: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
     "retrieve": {
         "max_k": bound,

@@ -22,9 +22,10 @@ from gateway.fusion.weights import LEG_KINDS
 from gateway.model import FusionOptions, RetrieveRequest, text_of
 from gateway.spi.call import Route
 
-__all__ = ["Defaults", "Quorum", "RetrievePlan", "plan"]
+__all__ = ["DEFAULT_K", "Defaults", "Quorum", "RetrievePlan", "plan"]
 
 DEFAULT_K = 10
+"""Hits in an answer, or on a page, where the client names no number (DECISIONS D2)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from gateway.federation.vectors import sound_sparse
 from gateway.federation.verdict import surfaced
 from gateway.model import MultiVectorCapability
 from gateway.spi.call import Call, ClientCall, Route
-from gateway.spi.codec import encode, finite_float, mend, sound
+from gateway.spi.codec import encode, mend, sound
 from gateway.spi.engine import EmbedQuery, Engine, RerankQuery, SparseVector, TransformQuery, TransformReply
 from gateway.spi.methods import Matrix
 
@@ -189,14 +189,8 @@ async def embed_multi(single: Single, inputs: Sequence[str], kind: str) -> list[
 def _sound_matrices(given: Sequence[Matrix], count: int, offered: MultiVectorCapability | None) -> list[Matrix]:
     if len(given) != count:
         raise BackendUnavailable(f"it gave {len(given)} matrices for {count} texts")
-    lengths = {len(row) for matrix in given for row in matrix}
-    if len(lengths) > 1 or 0 in lengths:
-        raise BackendUnavailable("its vectors are not of one dimension")
-    dimension = offered.dimension if offered is not None else None
-    if dimension and lengths and lengths != {dimension}:
-        raise UpstreamError(f"it gave vectors of {lengths.pop()} numbers and offers {dimension}")
-    if not all(math.isfinite(value) for matrix in given for row in matrix for value in row):
-        raise BackendUnavailable("its vectors hold something that is not a finite number")
+    rows = [row for matrix in given for row in matrix]
+    sound_vectors(rows, len(rows), offered)
     return [tuple(tuple(map(float, row)) for row in matrix) for matrix in given]
 
 
@@ -204,7 +198,9 @@ async def rerank(single: Single, query: RerankQuery) -> tuple[float, ...]:
     """A score per passage, aligned; one that the engine left out gets a value below all others."""
 
     async def ask(engine: Engine, call: Call) -> list[float | None]:
-        scores = [finite_float(one) for one in await engine.rerank(query, call)]
+        scores = [
+            None if one is None or not math.isfinite(one) else float(one) for one in await engine.rerank(query, call)
+        ]
         if len(scores) > len(query.passages):
             raise BackendUnavailable(f"it gave {len(scores)} scores for {len(query.passages)} passages")
         return [*scores, *[None] * (len(query.passages) - len(scores))]

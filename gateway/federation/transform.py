@@ -15,10 +15,10 @@ from gateway.spi.call import Call, Route
 from gateway.spi.codec import mend
 from gateway.spi.engine import Engine, EngineQuery, TransformQuery, TransformReply
 
-__all__ = ["Form", "Forms", "transformed"]
+__all__ = ["VARIANTS", "Form", "Forms", "transformed"]
 
 VARIANTS = 3
-"""How many queries ``multi-query`` and ``decompose`` are asked to make."""
+"""How many queries ``multi-query`` and ``decompose`` are asked to make, where the client names no number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,11 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway._json import Raw, encode, encode_sound, finite_float, mend, sound
-from gateway.model import Hit, decoded
+from gateway.model import MODALITIES, UNITS, Hit, decoded
 from gateway.model.vectors import F32_BASE64, numbers_of, packed_floats
 
 __all__ = ["seal"]
 
-_MODALITIES = frozenset({"text", "image", "audio", "code", "multimodal"})
-_UNITS = frozenset(
-    {"chunk", "passage", "document", "node", "triplet", "path", "subgraph", "community", "tree-node", "page"}
-)
 _CONTENT_TYPES = frozenset({"text", "image", "audio", "blob"})
 _LEFT_OUT = {(True, True): (), (True, False): ("vector",), (False, True): ("text",), (False, False): ("text", "vector")}
 _NO_SCORES: Mapping[str, float] = MappingProxyType({})
@@ -207,8 +203,8 @@ def _edge(value: Any) -> bool:
 _CHECKS: dict[str, Check] = {
     "text": _text,
     "content": _content,
-    "modality": _one_of(_MODALITIES),
-    "unit": _one_of(_UNITS),
+    "modality": _one_of(frozenset(MODALITIES)),
+    "unit": _one_of(frozenset(UNITS)),
     "level": _count,
     "meta": _meta,
     "vector": _vector,

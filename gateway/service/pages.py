@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from gateway._json import Raw
 from gateway.errors import CallerError, Code, StateUnavailable
 from gateway.federation.cursor import Binding, Frozen, Window
+from gateway.federation.plan import DEFAULT_K
 from gateway.model import RetrieveRequest, RetrieveResult, Usage
 from gateway.refine.candidate import Candidate, text
 from gateway.refine.pack import Fit, fit, pack, passed_over
@@ -22,9 +23,6 @@ from gateway.service.keeping import Keeping
 from gateway.spi.call import ClientCall
 
 __all__ = ["Answer", "Pages"]
-
-_K = 10
-"""Hits on a page where the client names no number (DECISIONS D2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ class Pages:
         frozen = await self._cursors.resume(request.cursor, binding)
         window, offset = frozen.window, frozen.offset
         left = len(window.hits) - offset
-        k = request.k or (_K if request.token_budget is None else left)
+        k = request.k or (DEFAULT_K if request.token_budget is None else left)
         fits = fit(window.sizes[offset:] or [0] * left, min(k, self._max_k), request.token_budget)
         hits = tuple(window.hits[offset + place] for place in fits.places)
         slice = _Slice(offset, fits, hits, frozen.cursor(offset + fits.consumed))

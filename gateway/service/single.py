@@ -24,6 +24,7 @@ from gateway.federation.single import (
     vendor,
     vendors,
 )
+from gateway.federation.transform import VARIANTS
 from gateway.model import (
     Content,
     EmbedRequest,
@@ -45,7 +46,6 @@ from gateway.spi.engine import RerankQuery, TransformQuery
 
 __all__ = ["OneEngine"]
 
-_TRANSFORMED = 3
 _MOST_TRANSFORMED = 16
 _VENDOR_DEPTH = 64
 
@@ -127,7 +127,7 @@ class OneEngine:
         if not isinstance(request.query, str):
             self._texts([request.query] if isinstance(request.query, Content) else request.query, "query")
         view = transforming(call.snapshot, request.method, self._offer.transform)
-        n = min(request.n or _TRANSFORMED, _MOST_TRANSFORMED)
+        n = min(request.n or VARIANTS, _MOST_TRANSFORMED)
         query = TransformQuery(text=text_of(request.query), method=request.method, n=n)
         reply = await transform(self._single(view, call), query)
         meta = {"x-gateway": {"notes": list(reply.notes)}} if reply.notes else None
