@@ -24,6 +24,7 @@ from gateway.model import (
     SessionCapability,
     capabilities_to_wire,
 )
+from gateway.model.vectors import ENCODINGS
 
 if TYPE_CHECKING:
     from gateway.federation.fleet import Member
@@ -283,7 +284,7 @@ def _embed(view: View | None) -> EmbedCapability | None:
         batch_limit=batch_limit(view.capabilities),
         normalized=given.normalized,
         modalities=("text",),
-        encodings=("json", "f32-base64"),
+        encodings=ENCODINGS,
     )
 
 

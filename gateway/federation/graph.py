@@ -119,7 +119,7 @@ def _edge(view: View, edge: Edge) -> dict[str, Any] | None:
     try:
         members = sound(edge.members, _MEMBER_DEPTH)
         weight = {} if edge.weight is None else {"weight": sound(float(edge.weight), 1)}
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     ends = {name: emitted_id(view.member, mend(id_text(id))) for name, id in (("src", edge.src), ("dst", edge.dst))}
     further = {name: value for name, value in members.items() if name not in (*ends, "weight") and value is not None}

@@ -5,7 +5,6 @@ An emitted memory id is ``engine/id``: engine ids hold no slash, so it is split 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence, Set
 from typing import Any
 
@@ -17,7 +16,7 @@ from gateway.federation.ids import emitted_id, id_text
 from gateway.federation.offers import not_offered
 from gateway.federation.several import Errand
 from gateway.spi.call import Call
-from gateway.spi.codec import mend
+from gateway.spi.codec import finite_float, mend
 from gateway.spi.engine import Engine
 from gateway.spi.methods import MemoryRecall, MemoryReply
 
@@ -110,6 +109,7 @@ def clues_of(replies: Sequence[tuple[View, MemoryReply]], n: int | None) -> list
         wire = found.setdefault(text or (place, order), {"query": text} if text else {})
         if seeds:
             wire["seedIds"] = list(dict.fromkeys([*wire.get("seedIds", ()), *seeds]))
-        if clue.weight is not None and math.isfinite(clue.weight):
-            wire.setdefault("weight", float(clue.weight))
+        weight = finite_float(clue.weight)
+        if weight is not None:
+            wire.setdefault("weight", weight)
     return list(found.values())[:limit]

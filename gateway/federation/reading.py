@@ -19,7 +19,7 @@ from gateway.federation.loss import Loss, said
 from gateway.filters import judged
 from gateway.model import Hit, member
 from gateway.spi.call import Call
-from gateway.spi.codec import mend
+from gateway.spi.codec import finite_float, mend
 from gateway.spi.engine import Engine, EngineQuery
 
 __all__ = ["Reply", "read", "sound"]
@@ -103,7 +103,7 @@ def sound(hits: Sequence[Hit]) -> list[Hit]:
         ):
             kept.append(hit)
         elif (id := _id(hit.id)) is not None:
-            kept.append(Hit(id, _number(score), _number(confidence), hit.members))
+            kept.append(Hit(id, finite_float(score), finite_float(confidence), hit.members))
     return kept
 
 
@@ -116,16 +116,6 @@ def _id(id: Any) -> str | None:
             return None
         id = int(id) if id.is_integer() else id
     return mend(str(id)) or None
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _acceptance(leg: Leg, *, verify: bool, complete: bool, reply: Reply) -> Callable[[Hit], bool] | None:

@@ -26,7 +26,7 @@ from gateway.federation.vectors import sound_sparse
 from gateway.federation.verdict import surfaced
 from gateway.model import MultiVectorCapability
 from gateway.spi.call import Call, ClientCall, Route
-from gateway.spi.codec import encode, mend, sound
+from gateway.spi.codec import encode, finite_float, mend, sound
 from gateway.spi.engine import EmbedQuery, Engine, RerankQuery, SparseVector, TransformQuery, TransformReply
 from gateway.spi.methods import Matrix
 
@@ -204,9 +204,7 @@ async def rerank(single: Single, query: RerankQuery) -> tuple[float, ...]:
     """A score per passage, aligned; one that the engine left out gets a value below all others."""
 
     async def ask(engine: Engine, call: Call) -> list[float | None]:
-        scores = [
-            None if one is None or not math.isfinite(one) else float(one) for one in await engine.rerank(query, call)
-        ]
+        scores = [finite_float(one) for one in await engine.rerank(query, call)]
         if len(scores) > len(query.passages):
             raise BackendUnavailable(f"it gave {len(scores)} scores for {len(query.passages)} passages")
         return [*scores, *[None] * (len(query.passages) - len(scores))]

@@ -19,13 +19,12 @@ from gateway.federation.loss import Loss
 from gateway.federation.options import unsupported
 from gateway.federation.select import reranker, transformer
 from gateway.model import MmrOptions, RecencyOptions, RerankOptions, RetrieveRequest
+from gateway.model.vectors import ENCODINGS
 
 __all__ = ["Own", "Rerank", "Rewrite", "Stages", "staged"]
 
 _LAMBDA = 0.5
 """Of MMR where the client names none (section 7.7)."""
-
-ENCODINGS = ("json", "f32-base64")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 from gateway.fusion.texts import word_set
 from gateway.model import member
+from gateway.model.vectors import numbers_of
 from gateway.refine.candidate import Candidate, body, text
-from gateway.refine.encoding import numbers_of
 from gateway.refine.recency import minmax
 
 __all__ = ["diversified", "document_of", "greedy", "limited"]

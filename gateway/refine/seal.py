@@ -7,14 +7,13 @@ came: they may hold line breaks, bad UTF-8 or numbers no parser takes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway._json import Raw, encode, encode_sound, mend, sound
+from gateway._json import Raw, encode, encode_sound, finite_float, mend, sound
 from gateway.model import Hit, decoded
-from gateway.refine.encoding import F32_BASE64, numbers_of, packed_floats
+from gateway.model.vectors import F32_BASE64, numbers_of, packed_floats
 
 __all__ = ["seal"]
 
@@ -111,13 +110,7 @@ def _count(value: Any) -> Any:
 
 
 def _integer(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return int(value) if value == int(value) else None
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return int(value) if finite_float(value) is not None and value == int(value) else None
 
 
 def _vector(value: Any) -> Any:
@@ -133,7 +126,8 @@ def _packed_vector(value: Any) -> Any:
 def _scores(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return _BAD
-    return {mend(str(name)): float(number) for name, number in value.items() if _number(number)} or _BAD
+    numbers = ((mend(str(name)), finite_float(number)) for name, number in value.items())
+    return {name: number for name, number in numbers if number is not None} or _BAD
 
 
 def _shape(texts: frozenset[str], integers: frozenset[str]) -> Callable[[Any], Any]:
@@ -179,9 +173,9 @@ def _trust(value: Any) -> Any:
     if not isinstance(value, Mapping) or value.get("level") not in ("trusted", "community", "untrusted"):
         return _BAD
     trust: dict[str, Any] = {"level": value["level"]}
-    score: Any = value.get("score")
-    if _number(score) and 0 <= score <= 1:
-        trust["score"] = float(score)
+    score = finite_float(value.get("score"))
+    if score is not None and 0 <= score <= 1:
+        trust["score"] = score
     for name in ("injectionSuspected", "sanitized"):
         if isinstance(value.get(name), bool):
             trust[name] = value[name]

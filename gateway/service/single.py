@@ -37,7 +37,7 @@ from gateway.model import (
     VendorRequest,
     text_of,
 )
-from gateway.refine.encoding import packed_floats
+from gateway.model.vectors import ENCODINGS, F32_BASE64, packed_floats
 from gateway.refine.lexical import MAX_CANDIDATES, METHOD, by_words
 from gateway.service.limits import journey_for
 from gateway.spi.call import ClientCall
@@ -67,8 +67,8 @@ class OneEngine:
             raise invalid_params(f"at most {limit} inputs at once", field="inputs")
         vectors = await embed(self._single(view, call), inputs, request.kind or "document", self._embeddings)
         dimension = len(vectors[0]) if vectors else (offered.dimension if offered else None) or 1
-        if request.encoding == "f32-base64":
-            return EmbedResult(vectors=tuple(map(packed_floats, vectors)), dimension=dimension, encoding="f32-base64")
+        if request.encoding == F32_BASE64:
+            return EmbedResult(vectors=tuple(map(packed_floats, vectors)), dimension=dimension, encoding=F32_BASE64)
         return EmbedResult(vectors=vectors, dimension=dimension, encoding=request.encoding)
 
     async def rerank(self, request: RerankRequest, call: ClientCall) -> RerankResult:
@@ -102,13 +102,13 @@ class OneEngine:
         found = await embed_multi(self._single(view, call), inputs, request.kind or "document") if inputs else []
         given = next((len(row) for matrix in found for row in matrix), None)
         dimension = given or (offered.dimension if offered else None) or 1
-        if request.encoding == "f32-base64":
+        if request.encoding == F32_BASE64:
             packed = tuple(tuple(map(packed_floats, matrix)) for matrix in found)
-            return MultiVectorResult(matrices=packed, dimension=dimension, encoding="f32-base64")
+            return MultiVectorResult(matrices=packed, dimension=dimension, encoding=F32_BASE64)
         return MultiVectorResult(matrices=tuple(found), dimension=dimension, encoding=request.encoding)
 
     def _embedding(self, request: EmbedRequest) -> None:
-        if request.encoding not in (None, "json", "f32-base64"):
+        if request.encoding not in (None, *ENCODINGS):
             raise option_unsupported(
                 "encodings are json and f32-base64", option=request.encoding or "", field="encoding"
             )
