@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from gateway.federation.capability import Snapshot
 from gateway.federation.embeddings import Embeddings
-from gateway.federation.explain import explained
+from gateway.federation.explain import Explained, explained
 from gateway.federation.loss import Failure, Loss, notes_of
 from gateway.federation.origins import Origins
 from gateway.federation.plan import Defaults, RetrievePlan, plan
@@ -84,13 +83,13 @@ class Retrieval:
             self._origins.remember(call.caller.id, [one.fused for one in refined.candidates])
         return await self._pages.first(request, call, _answer(planned, forms, outcomes, refined, losses), started)
 
-    def explain(self, request: RetrieveRequest, snapshot: Snapshot) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-        """What a retrieve would do, per engine, and what it would lose. No engine is asked."""
+    def explain(self, request: RetrieveRequest, snapshot: Snapshot) -> Explained:
+        """What a retrieve would do, and what it would lose. No engine is asked."""
         meta = request.meta or {}
         route = route_of(meta, identity=self._defaults.identity, limit=self._defaults.depth)
         cycle = visited(meta, self._defaults.identity)
         planned = plan(request, snapshot, meta, route=route, cycle=cycle, defaults=self._defaults)
-        return explained(planned), notes_of(planned.losses)
+        return explained(planned)
 
     async def _recall(
         self,

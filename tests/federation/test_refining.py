@@ -303,3 +303,33 @@ async def test_a_failed_engine_and_a_rerank_go_together() -> None:
         result = await gateway.retrieve(rerank={})
     assert result["_meta"]["degraded"] == ["b"]
     assert places(result) == [0.7]
+
+
+async def test_explain_says_who_does_which_stage_and_asks_nobody() -> None:
+    from gateway.caller import ANONYMOUS
+    from gateway.model import MmrOptions, RerankOptions, RetrieveRequest
+
+    only = Script(hits("x"), BUILT_IN)
+    request = RetrieveRequest(query="q", rerank=RerankOptions(method="llm"), mmr=MmrOptions(), token_budget=99)
+    async with gateway_of({"a": only}) as gateway:
+        told = gateway.gateway.service.explain(request, ANONYMOUS)
+    assert told.stages == [
+        {"stage": "rerank", "by": "a"},
+        {"stage": "mmr", "by": "a"},
+        {"stage": "fuse", "by": "gateway", "method": "rrf", "depth": 50},
+        {"stage": "pack", "by": "gateway", "k": 50, "tokenBudget": 99},
+    ]
+    model = Script(capabilities={"retrieve": None, "transform": {"methods": ["hyde"]}})
+    scripts = {"a": Script(hits("x")), "b": Script(hits("y")), "r": judge(), "m": model}
+    request = RetrieveRequest(query="q", rewrite="hyde", rerank=RerankOptions(top_n=20), mmr=MmrOptions(), k=5)
+    async with gateway_of(scripts) as gateway:
+        told = gateway.gateway.service.explain(request, ANONYMOUS)
+    assert [(one["stage"], one["by"]) for one in told.stages] == [
+        ("rewrite", "m"),
+        ("fuse", "gateway"),
+        ("rerank", "r"),
+        ("mmr", "gateway"),
+        ("pack", "gateway"),
+    ]
+    assert told.stages[3]["compares"] == "words"
+    assert [script.queries for script in scripts.values()] == [[], [], [], []]
