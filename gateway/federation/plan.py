@@ -13,6 +13,7 @@ from gateway.federation.leg import Leg, LegBuilder, offer_of
 from gateway.federation.loss import Loss, Reason
 from gateway.federation.options import covers_hybrid, unsupported, wanted_options
 from gateway.federation.profile import EVERYTHING, Profile, within
+from gateway.federation.route import asked_here
 from gateway.federation.select import Selection, by_priority, select
 from gateway.federation.stages import Own, Stages, staged
 from gateway.federation.version import parse as parse_version
@@ -243,8 +244,7 @@ def _unknown_method(request: RetrieveRequest, defaults: Defaults) -> list[Loss]:
 
 def _mix(meta: Mapping[str, Any], defaults: Defaults, planned: Sequence[View]) -> float | None:
     """Whether corpora are scored together is decided here, failed engines counted in, and never from replies."""
-    own = meta.get("x-gateway")
-    across = own.get("across") if isinstance(own, Mapping) else None
+    across = asked_here(meta).get("across")
     across = defaults.across if across is None else across
     if across not in ("rrf", "rescore"):
         raise invalid_params("across is 'rrf' or 'rescore'", field="_meta.x-gateway.across")

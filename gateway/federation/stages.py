@@ -17,6 +17,7 @@ from gateway.federation.capability import Snapshot, View, max_candidates
 from gateway.federation.leg import Ask, Leg
 from gateway.federation.loss import Loss
 from gateway.federation.options import unsupported
+from gateway.federation.route import asked_here
 from gateway.federation.select import reranker, transformer
 from gateway.model import MmrOptions, RecencyOptions, RerankOptions, RetrieveRequest
 from gateway.model.vectors import ENCODINGS
@@ -55,7 +56,7 @@ class Rerank:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """What the gateway does itself."""
+    """What the gateway does itself. ``pushed`` names the stages that the one leg does."""
 
     rewrite: Rewrite | None = None
     rerank: Rerank | None = None
@@ -64,6 +65,7 @@ class Stages:
     mmr: float | None = None
     comparable: bool = False
     """Whether all hits' vectors come from one embedder, so that they can be held against each other."""
+    pushed: tuple[str, ...] = ()
 
 
 def staged(
@@ -102,6 +104,7 @@ def staged(
         per_document=per_document,
         mmr=mmr,
         comparable=_comparable(legs),
+        pushed=tuple(pushed),
     )
     off = rerank is not None or request.rerank is False
     vectors = stages.mmr is not None and stages.comparable
@@ -193,8 +196,7 @@ def _given(mmr: MmrOptions) -> float:
 
 def _per_document(meta: Mapping[str, Any], default: int | None) -> int | None:
     """``_meta["x-gateway"].perDocument``: at most so many passages of one document; ``null`` leaves the default."""
-    own = meta.get("x-gateway")
-    given = own.get("perDocument") if isinstance(own, Mapping) else None
+    given = asked_here(meta).get("perDocument")
     if given is None:
         return default
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
