@@ -14,15 +14,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gateway.federation.capability import View
 from gateway.federation.leg import Leg
 from gateway.federation.loss import Loss, said
 from gateway.filters import judged
+from gateway.fusion import Ranking
 from gateway.model import Hit, member
 from gateway.spi.call import Call
 from gateway.spi.codec import finite_float, mend
 from gateway.spi.engine import Engine, EngineQuery
 
-__all__ = ["Reply", "read", "sound"]
+__all__ = ["Reply", "ranking_of", "read", "sound"]
 
 logger = logging.getLogger("gateway.recall")
 
@@ -116,6 +118,22 @@ def _id(id: Any) -> str | None:
             return None
         id = int(id) if id.is_integer() else id
     return mend(str(id)) or None
+
+
+def ranking_of(view: View, order: int, hits: Sequence[Hit], *, namespace: bool = False) -> Ranking:
+    """One engine's part of an answer, made sound. With ``namespace`` its ids are its own, and told apart as such."""
+    settings = view.member.settings
+    found = sound(hits)
+    if namespace:
+        found = [replace(hit, id=f"{view.id}/{hit.id}") for hit in found]
+    return Ranking(
+        engine=view.id,
+        hits=found,
+        order=order,
+        weight=settings.weight or 1.0,
+        corpus=None if namespace else settings.corpus,
+        trust=settings.trust,
+    )
 
 
 def _acceptance(leg: Leg, *, verify: bool, complete: bool, reply: Reply) -> Callable[[Hit], bool] | None:

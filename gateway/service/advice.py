@@ -6,10 +6,10 @@ import time
 
 from gateway.errors import BackendUnavailable, CallerError, Code, invalid_params
 from gateway.federation import feedback, memory
-from gateway.federation.graph import ranking_of
 from gateway.federation.loss import Loss, notes_of
 from gateway.federation.origins import Origins
 from gateway.federation.plan import Defaults
+from gateway.federation.reading import ranking_of
 from gateway.federation.select import named
 from gateway.federation.several import Answers, ask_several
 from gateway.federation.single import Single
