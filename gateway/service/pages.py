@@ -82,7 +82,8 @@ class Pages:
             rewritten_query=answer.rewritten,
             vendor=msgspec.to_builtins({name: value for name, value in answer.vendor.items() if value}),
         )
-        if fits.consumed < len(found) and answer.whole and call.snapshot.capabilities.pagination is not None:
+        more = fits.consumed < len(found) and call.snapshot.capabilities.pagination is not None
+        if more and answer.whole:
             window = replace(said, hits=answer.seal(found))
             frozen, lost = await self._frozen(window, binding)
             said = _telling(said, lost)
@@ -90,6 +91,8 @@ class Pages:
             cursor = None if frozen is None else frozen.cursor(fits.consumed)
         else:
             hits, cursor = answer.seal([found[place] for place in fits.places]), None
+            if more:
+                said = _telling(said, ("there is more, but no pages of what not all were waited for: ask for a larger k",))
         return await self._page(request, call, binding, said, _Slice(0, fits, hits, cursor), started)
 
     async def _frozen(self, window: Window, binding: Binding) -> tuple[Frozen | None, tuple[str, ...]]:
