@@ -27,6 +27,8 @@ __all__ = ["Answer", "Pages"]
 _K = 10
 """Hits on a page where the client names no number (DECISIONS D2)."""
 
+_UNWAITED = "there is more, but no pages of what not all were waited for: ask for a larger k"
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -92,7 +94,7 @@ class Pages:
         else:
             hits, cursor = answer.seal([found[place] for place in fits.places]), None
             if more:
-                said = _telling(said, ("there is more, but no pages of what not all were waited for: ask for a larger k",))
+                said = _telling(said, (_UNWAITED,))
         return await self._page(request, call, binding, said, _Slice(0, fits, hits, cursor), started)
 
     async def _frozen(self, window: Window, binding: Binding) -> tuple[Frozen | None, tuple[str, ...]]:
