@@ -22,21 +22,34 @@ from gateway.refine.rerank import Rerank, Score
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import Engine, RerankQuery
 
-__all__ = ["across", "keeper", "recall_deadline", "refinements", "scorer", "sealer"]
+__all__ = ["across", "keeper", "recall_deadline", "refinements", "scorer", "sealer", "transform_deadline"]
 
 
-def refinements(planned: RetrievePlan) -> Refinements:
+def refinements(planned: RetrievePlan, *, undated: float) -> Refinements:
+    """``undated`` is what of its relevance a hit without a date keeps under ``recency``."""
     stages = planned.stages
     rerank, recency = stages.rerank, stages.recency
     return Refinements(
-        rerank=None if rerank is None else Rerank(top_n=rerank.top_n),
+        rerank=None if rerank is None else Rerank(top_n=rerank.top_n, logit=_logit(rerank.view)),
         recency=None
         if recency is None or recency.field is None or recency.half_life_days is None
-        else Recency(field=recency.field, half_life_days=recency.half_life_days),
+        else Recency(field=recency.field, half_life_days=recency.half_life_days, undated=undated),
         min_score=planned.min_score,
         per_document=stages.per_document,
         mmr=stages.mmr,
     )
+
+
+def _logit(view: View | None) -> bool:
+    engine = None if view is None else view.member.engine
+    return engine is not None and engine.rerank_logit
+
+
+def transform_deadline(planned: RetrievePlan, deadline: Deadline) -> Deadline:
+    """What of the time the query may be rewritten in: the engines that are to search with it need theirs."""
+    if planned.stages.rewrite is None:
+        return deadline
+    return deadline.leaving(max((leg.view.member.settings.timeout for leg in planned.legs), default=0.0))
 
 
 def recall_deadline(planned: RetrievePlan, deadline: Deadline) -> Deadline:

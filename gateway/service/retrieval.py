@@ -28,7 +28,15 @@ from gateway.service.keeping import Keeping
 from gateway.service.limits import deadline_for, route_for
 from gateway.service.pages import Answer, Pages
 from gateway.service.progress import Teller
-from gateway.service.refining import across, keeper, recall_deadline, refinements, scorer, sealer
+from gateway.service.refining import (
+    across,
+    keeper,
+    recall_deadline,
+    refinements,
+    scorer,
+    sealer,
+    transform_deadline,
+)
 from gateway.spi.call import ClientCall, Route
 from gateway.state import digest
 
@@ -59,7 +67,7 @@ class Retrieval:
         )
         admit(call.snapshot, planned)
         teller = Teller(call, planned, lambda replies: self._fuse(planned, replies)[0], seen)
-        forms = await transformed(planned, deadline, route)
+        forms = await transformed(planned, transform_deadline(planned, deadline), route)
         teller.transformed(forms)
         outcomes = await self._recall(planned, forms, call, deadline, route, teller)
         losses = [*planned.losses, *forms.losses, *judge(call.snapshot, planned, outcomes)]
@@ -68,7 +76,7 @@ class Retrieval:
         teller.stage("fuse", candidates(fused))
         refined = await refine(
             fused,
-            refinements(planned),
+            refinements(planned, undated=self._defaults.undated),
             query=planned.query,
             scale=planned.scored_by,
             score=scorer(planned, deadline, route, cycle=cycle),
