@@ -15,6 +15,7 @@ from gateway.federation.ids import emitted_id, id_text, own_id, owners
 from gateway.federation.loss import Reason, said
 from gateway.federation.offers import not_offered
 from gateway.federation.reading import sound as sound_hits
+from gateway.federation.replies import sound_graph
 from gateway.federation.several import Errand
 from gateway.fusion import Ranking
 from gateway.model import Hit
@@ -61,7 +62,7 @@ def errands(
 
 def _asking(query: GraphQuery) -> Any:
     async def ask(engine: Engine, call: Call) -> GraphReply:
-        return await engine.graph(query, call)
+        return sound_graph(await engine.graph(query, call))
 
     return ask
 

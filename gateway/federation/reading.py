@@ -22,12 +22,14 @@ from gateway.spi.call import Call
 from gateway.spi.codec import mend
 from gateway.spi.engine import Engine, EngineQuery
 
-__all__ = ["Reply", "read", "sound"]
+__all__ = ["Reply", "number", "read", "sound"]
 
 logger = logging.getLogger("gateway.recall")
 
 _REFILLS = 4
 _NOTES = 8
+_LONGEST = 65_536
+"""Characters of an index version or of a rewritten query."""
 
 
 @dataclass(slots=True)
@@ -77,8 +79,8 @@ async def read(
             reply.tell("note", said(note))
         reply.hits = [hit for hit in hits if accept(hit)] if accept is not None else hits
         reply.scanned = len(given)
-        reply.version = answer.index_version
-        reply.rewritten = answer.rewritten_query
+        reply.version = _text(answer.index_version)
+        reply.rewritten = _text(answer.rewritten_query)
         reply.pages += 1
         exhausted = answer.exhausted or len(given) < k
         if not residual or len(reply.hits) >= leg.depth or exhausted or k >= leg.most:
@@ -103,8 +105,13 @@ def sound(hits: Sequence[Hit]) -> list[Hit]:
         ):
             kept.append(hit)
         elif (id := _id(hit.id)) is not None:
-            kept.append(Hit(id, _number(score), _number(confidence), hit.members))
+            kept.append(Hit(id, number(score), number(confidence), hit.members))
     return kept
+
+
+def _text(value: Any) -> str | None:
+    """A text that says something, of a length that is meant."""
+    return mend(value[:_LONGEST]) or None if isinstance(value, str) else None
 
 
 def _id(id: Any) -> str | None:
@@ -118,7 +125,8 @@ def _id(id: Any) -> str | None:
     return mend(str(id)) or None
 
 
-def _number(value: Any) -> float | None:
+def number(value: Any) -> float | None:
+    """A finite number of any kind as a float, else ``None``."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
