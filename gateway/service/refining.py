@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from gateway._json import Raw
-from gateway.errors import RcpError
+from gateway.errors import RcpError, Timeout
 from gateway.federation.capability import View, max_candidates
 from gateway.federation.plan import RetrievePlan
 from gateway.federation.replies import aligned
@@ -24,6 +25,9 @@ from gateway.spi.call import Call, Route
 from gateway.spi.engine import Engine, RerankQuery
 
 __all__ = ["across", "keeper", "recall_deadline", "refinements", "scorer", "sealer"]
+
+_INLINE_CHARACTERS = 10_000
+"""Some 5 ms of reading; what is longer goes to a thread, so that other calls are not held up."""
 
 
 def refinements(planned: RetrievePlan) -> Refinements:
@@ -54,10 +58,23 @@ def scorer(planned: RetrievePlan, deadline: Deadline, route: Route, *, cycle: bo
     if rerank is None:
         return None
     if rerank.view is None:
-        return by_words
+        return _within(deadline)
     return _scored_by(
         Single(rerank.view.member, deadline, route, cycle=cycle), rerank.view, rerank.method, rerank.model
     )
+
+
+def _within(deadline: Deadline) -> Score:
+    """Scores by words, if there is the time."""
+
+    async def score(query: str, passages: Sequence[str]) -> Sequence[float | None]:
+        try:
+            async with asyncio.timeout(deadline.remaining()):
+                return await by_words(query, passages)
+        except TimeoutError:
+            raise Timeout("time ran out") from None
+
+    return score
 
 
 async def across(
@@ -79,7 +96,9 @@ async def across(
             return rescored_by([scores.get(place) for place in range(len(fused))], fused, mix=planned.mix), []
         except RcpError as error:
             notes.append(f"engine {planned.scorer.id} did not score the passages, words did: {error.message}")
-    return rescored(planned.query, fused, mix=planned.mix), notes
+    if sum(len(passage_of(one) or "") for one in fused) <= _INLINE_CHARACTERS:
+        return rescored(planned.query, fused, mix=planned.mix), notes
+    return await asyncio.to_thread(rescored, planned.query, fused, mix=planned.mix), notes
 
 
 def _scored_by(
