@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_answer
 from typing import Any
 
 import msgspec
@@ -64,10 +65,22 @@ class Pages:
             call.caller.id, request.session_id, Binding.of(request, call.caller, forced=self._bound).request
         )
 
-    async def first(self, request: RetrieveRequest, call: ClientCall, answer: Answer, started: float) -> RetrieveResult:
-        """The first page, and a cursor if there is more."""
+    async def first(
+        self,
+        request: RetrieveRequest,
+        call: ClientCall,
+        answer: Answer,
+        started: float,
+        remaining: Callable[[], float],
+    ) -> RetrieveResult:
+        """The first page, and a cursor if there is more. ``remaining`` tells how many seconds are left."""
         found, budget = answer.candidates, answer.budget
-        counted = () if budget is None else await sizes(self._tokens, [text(one) for one in found])
+        counted: tuple[int, ...] = ()
+        if budget is not None:
+            counted = await sizes(self._tokens, [text(one) for one in found], budget, remaining())
+            if len(counted) < len(found):
+                told = f"time ran out while texts were measured: {len(found) - len(counted)} hits are left out"
+                found, answer = found[: len(counted)], replace_answer(answer, notes=(*answer.notes, told))
         fits = fit(counted or [0] * len(found), answer.k, budget)
         binding = Binding.of(request, call.caller, forced=self._bound)
         said = Window(

@@ -85,11 +85,13 @@ class Retrieval:
             told=teller.stage,
             keep=keeper(planned),
             vectors_comparable=planned.stages.comparable,
+            remaining=deadline.remaining,
         )
         losses += [Loss(kind="note", message=note) for note in (*notes, *told, *seen.notes, *refined.notes)]
         if call.snapshot.capabilities.feedback is not None:
             self._origins.remember(call.caller.id, [one.fused for one in refined.candidates])
-        return await self._pages.first(request, call, _answer(planned, forms, outcomes, refined, losses), started)
+        answer = _answer(planned, forms, outcomes, refined, losses)
+        return await self._pages.first(request, call, answer, started, deadline.remaining)
 
     def explain(self, request: RetrieveRequest, snapshot: Snapshot) -> Explained:
         """What a retrieve would do, and what it would lose. No engine is asked."""
