@@ -14,6 +14,7 @@ from gateway.federation.capability import Snapshot, View
 from gateway.federation.ids import emitted_id, id_text, own_id, owners
 from gateway.federation.loss import Reason, said
 from gateway.federation.offers import not_offered
+from gateway.federation.replies import sound_graph
 from gateway.federation.several import Errand
 from gateway.spi.call import Call
 from gateway.spi.codec import dumps, mend, sound
@@ -58,7 +59,7 @@ def errands(
 
 def _asking(query: GraphQuery) -> Any:
     async def ask(engine: Engine, call: Call) -> GraphReply:
-        return await engine.graph(query, call)
+        return sound_graph(await engine.graph(query, call))
 
     return ask
 

@@ -14,6 +14,7 @@ from gateway.errors import CallerError, Code, option_unsupported
 from gateway.federation.capability import Snapshot, View
 from gateway.federation.ids import emitted_id, id_text
 from gateway.federation.offers import not_offered
+from gateway.federation.replies import sound_memory
 from gateway.federation.several import Errand
 from gateway.spi.call import Call
 from gateway.spi.codec import finite_float, mend
@@ -83,7 +84,7 @@ def _owner(views: Sequence[View], memory: str | None) -> tuple[View, str] | None
 
 def _asking(query: MemoryRecall) -> Any:
     async def ask(engine: Engine, call: Call) -> MemoryReply:
-        return await engine.memory_recall(query, call)
+        return sound_memory(await engine.memory_recall(query, call))
 
     return ask
 

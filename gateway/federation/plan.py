@@ -59,6 +59,7 @@ class Defaults:
     transform: str | None = None
     quorum: Quorum | None = None
     per_document: int | None = None
+    undated: float = 0.5
     own: Own = field(default_factory=Own)
     profile: Profile = EVERYTHING
 
@@ -170,6 +171,7 @@ def plan(
         named=defaults.transform,
         per_document=defaults.per_document,
         alone=len(planned) == 1 and pinned is None,
+        by_rank=_method(request, defaults) == "rrf",
     )
     losses += unsupplied
     turns, spared = _turns(legs, reasons, selection)
@@ -355,7 +357,7 @@ def _strategy(request: RetrieveRequest, defaults: Defaults, offers: Sequence[Leg
     ranks = defaults.strategies["rrf"]
     if fusion.rrf_k is not None and isinstance(ranks, Rrf):
         ranks = Rrf(fusion.rrf_k)
-    name = fusion.method if fusion.method is not None and fusion.method in defaults.strategies else defaults.method
+    name = _method(request, defaults)
     strategy = ranks if name == "rrf" else defaults.strategies[name]
     if isinstance(strategy, Convex):
         alpha = strategy.alpha if fusion.alpha is None else fusion.alpha
@@ -365,6 +367,12 @@ def _strategy(request: RetrieveRequest, defaults: Defaults, offers: Sequence[Leg
         strategy = Convex(alpha=alpha, fallback=ranks)
     strategy, notes = choose(strategy, offers, ranks)
     return strategy, [note.text for note in notes]
+
+
+def _method(request: RetrieveRequest, defaults: Defaults) -> str:
+    """The fusion that the client asks for, if there is such a one, else the configured one."""
+    given = None if request.fusion is None else request.fusion.method
+    return given if given is not None and given in defaults.strategies else defaults.method
 
 
 def _one_of_each(offers: Sequence[LegOffer]) -> bool:

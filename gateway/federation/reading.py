@@ -30,6 +30,8 @@ logger = logging.getLogger("gateway.recall")
 
 _REFILLS = 4
 _NOTES = 8
+_LONGEST = 65_536
+"""Characters of an index version or of a rewritten query."""
 
 
 @dataclass(slots=True)
@@ -79,8 +81,8 @@ async def read(
             reply.tell("note", said(note))
         reply.hits = [hit for hit in hits if accept(hit)] if accept is not None else hits
         reply.scanned = len(given)
-        reply.version = answer.index_version
-        reply.rewritten = answer.rewritten_query
+        reply.version = _text(answer.index_version)
+        reply.rewritten = _text(answer.rewritten_query)
         reply.pages += 1
         exhausted = answer.exhausted or len(given) < k
         if not residual or len(reply.hits) >= leg.depth or exhausted or k >= leg.most:
@@ -107,6 +109,11 @@ def sound(hits: Sequence[Hit]) -> list[Hit]:
         elif (id := _id(hit.id)) is not None:
             kept.append(Hit(id, finite_float(score), finite_float(confidence), hit.members))
     return kept
+
+
+def _text(value: Any) -> str | None:
+    """A text that says something, of a length that is meant."""
+    return mend(value[:_LONGEST]) or None if isinstance(value, str) else None
 
 
 def _id(id: Any) -> str | None:

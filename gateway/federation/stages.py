@@ -79,11 +79,12 @@ def staged(
     named: str | None,
     per_document: int | None,
     alone: bool,
+    by_rank: bool,
 ) -> tuple[Stages, list[Leg], list[Loss]]:
     """Who does which stage, the legs with what is pushed into them, and what nobody can do.
 
-    ``alone`` says that the single leg, if there is one, is all that was planned. Raises ``-32005`` under ``strict``
-    for a stage that nobody can supply.
+    ``alone`` says that the single leg, if there is one, is all that was planned; ``by_rank`` that fusion keeps the
+    order of a list, whatever its scores. Raises ``-32005`` under ``strict`` for a stage that nobody can supply.
     """
     losses: list[Loss] = []
     only = legs[0] if alone and len(legs) == 1 else None
@@ -92,8 +93,9 @@ def staged(
     rewrite = _rewrite(request, snapshot, only, named, pushed, losses)
     rerank = _rerank(request, snapshot, only, own, depth, pushed, losses)
     plain = rerank is None and request.recency is None and request.min_score is None and per_document is None
+    plain = plain and request.session_id is None and by_rank
     mmr = None if request.mmr is None else _given(request.mmr)
-    if mmr is not None and only is not None and plain and request.session_id is None and _diversifies(only):
+    if mmr is not None and only is not None and plain and _diversifies(only):
         pushed["mmr"], mmr = MmrOptions(lambda_=mmr), None
     if request.encoding not in (None, *ENCODINGS):
         losses.append(unsupported("encoding", request.encoding, strict=request.strict))
@@ -165,7 +167,12 @@ def _rerank(
         return Rerank(None, own.method, None, min(top_n, own.candidates))
     offered = view.capabilities.rerank
     told = method or next(iter((offered.methods if offered else None) or ()), "rerank")
-    return Rerank(view, told, model, min(top_n, max_candidates(view.capabilities) or top_n))
+    most = max_candidates(view.capabilities) or top_n
+    if wanted.top_n is not None and most < top_n:
+        losses.append(
+            Loss(kind="clamped", message=f"rerank.topN is at most {most}", engine=view.id, option="rerank.topN")
+        )
+    return Rerank(view, told, model, min(top_n, most))
 
 
 def _reranks(only: Leg, wanted: RerankOptions, *, supplied: bool) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from gateway.federation.vectors import made_by
 from gateway.federation.verdict import surfaced
 from gateway.model import Document, IndexAddResult
 from gateway.spi.call import Call
+from gateway.spi.codec import mend
 from gateway.spi.engine import Engine, VectorNeed
 from gateway.spi.methods import Cutting
 from gateway.spi.passage import passage_id
@@ -27,6 +29,7 @@ __all__ = ["Cut", "index_add", "index_delete"]
 Cut = Callable[[Sequence[Document]], Awaitable[list[list[Document]]]]
 """Cuts documents into pieces, named by :func:`~gateway.spi.passage.passage_id` from 0, one list for each."""
 
+_MOST = 2**53 - 1
 _FEWEST = 4
 _PIECES = 256
 """How many pieces are looked for at once, over all documents; each has its share, ``_FEWEST`` at least."""
@@ -57,7 +60,7 @@ async def index_add(
     stored = await _add(single, named, snapshot, cutting)
     # Ids are positional (section 7.10); the ones we gave are right, whatever the engine counts.
     ids = stored.ids if len(stored.ids) == len(named) else [str(document.id) for document in named]
-    return replace(stored, ids=tuple(emitted_id(member, one) for one in ids))
+    return IndexAddResult(ids=tuple(emitted_id(member, one) for one in ids), chunks=stored.chunks)
 
 
 async def _add(
@@ -77,9 +80,20 @@ async def _add(
     async def add(engine: Engine, call: Call) -> IndexAddResult:
         if made:
             await engine.embedded_by(made, call)
-        return await (engine.index_add(named, call) if cutting is None else engine.index_cut(named, cutting, call))
+        return _sound(
+            await (engine.index_add(named, call) if cutting is None else engine.index_cut(named, cutting, call))
+        )
 
     return await single.ask(add, write=True)
+
+
+def _sound(stored: Any) -> IndexAddResult:
+    """What an engine says it has stored. It has, so that what cannot be read of it is left out and no failure."""
+    ids: Any = getattr(stored, "ids", ())
+    fits = isinstance(ids, list | tuple) and all(isinstance(one, str) and one for one in ids)
+    chunks: Any = getattr(stored, "chunks", None)
+    counted = isinstance(chunks, int) and not isinstance(chunks, bool) and 0 <= chunks <= _MOST
+    return IndexAddResult(ids=tuple(map(mend, ids)) if fits else (), chunks=chunks if counted else None)
 
 
 async def _add_pieces(single: Single, named: Sequence[Document], snapshot: Snapshot, cut: Cut) -> IndexAddResult:

@@ -74,11 +74,22 @@ def _checked(hit: Hit, score: float, left_out: Container[str], checks: Mapping[s
 
 
 def _anything(value: Any) -> Any:
-    """A member the schema does not know: any sound JSON."""
+    """A member the schema does not know: any sound JSON, without members that are null (section 4.6)."""
+    found = _any_json(value)
+    return found if found is _BAD else _without_nulls(found)
+
+
+def _any_json(value: Any) -> Any:
     try:
         return sound(value, _DEPTH)
     except ValueError:
         return _BAD
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _shallow_meta(value: Any) -> Any:
@@ -88,7 +99,7 @@ def _shallow_meta(value: Any) -> Any:
 def _meta(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return _BAD
-    kept = {mend(str(key)): _anything(item) for key, item in value.items()}
+    kept = {mend(str(key)): _any_json(item) for key, item in value.items()}  # nulls are the document's own
     return {key: item for key, item in kept.items() if item is not _BAD}
 
 

@@ -10,6 +10,7 @@ from gateway.federation.loss import Loss, notes_of
 from gateway.federation.origins import Origins
 from gateway.federation.plan import Defaults
 from gateway.federation.reading import ranking_of
+from gateway.federation.replies import shaped
 from gateway.federation.select import named
 from gateway.federation.several import Answers, ask_several
 from gateway.federation.single import Single
@@ -83,7 +84,7 @@ class Advice:
         write = MemoryWrite(documents=None if documents is None else tuple(documents), id=own, scope=request.scope)
 
         async def build(engine: Engine, inner: Call) -> MemoryBuilt:
-            built = await engine.memory_build(write, inner)
+            built = shaped(await engine.memory_build(write, inner), MemoryBuilt)
             if not built.id:
                 raise BackendUnavailable("it did not name the memory it built", retryable=False)
             return built

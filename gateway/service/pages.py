@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_answer
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from gateway._json import Raw
 from gateway.errors import CallerError, Code, StateUnavailable
 from gateway.federation.cursor import Binding, Frozen, Window
+from gateway.federation.loss import Loss
 from gateway.federation.plan import DEFAULT_K
 from gateway.model import RetrieveRequest, RetrieveResult, Usage
 from gateway.refine.candidate import Candidate, text
@@ -23,6 +25,8 @@ from gateway.service.keeping import Keeping
 from gateway.spi.call import ClientCall
 
 __all__ = ["Answer", "Pages"]
+
+_UNWAITED = "there is more, but no pages of what not all were waited for: ask for a larger k"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +65,22 @@ class Pages:
             call.caller.id, request.session_id, Binding.of(request, call.caller, forced=self._bound).request
         )
 
-    async def first(self, request: RetrieveRequest, call: ClientCall, answer: Answer, started: float) -> RetrieveResult:
-        """The first page, and a cursor if there is more."""
+    async def first(
+        self,
+        request: RetrieveRequest,
+        call: ClientCall,
+        answer: Answer,
+        started: float,
+        remaining: Callable[[], float],
+    ) -> RetrieveResult:
+        """The first page, and a cursor if there is more. ``remaining`` tells how many seconds are left."""
         found, budget = answer.candidates, answer.budget
-        counted = () if budget is None else await sizes(self._tokens, [text(one) for one in found])
+        counted: tuple[int, ...] = ()
+        if budget is not None:
+            counted = await sizes(self._tokens, [text(one) for one in found], budget, remaining())
+            if len(counted) < len(found):
+                told = f"time ran out while texts were measured: {len(found) - len(counted)} hits are left out"
+                found, answer = found[: len(counted)], replace_answer(answer, notes=(*answer.notes, told))
         fits = fit(counted or [0] * len(found), answer.k, budget)
         binding = Binding.of(request, call.caller, forced=self._bound)
         said = Window(
@@ -79,14 +95,17 @@ class Pages:
             rewritten_query=answer.rewritten,
             vendor=msgspec.to_builtins({name: value for name, value in answer.vendor.items() if value}),
         )
-        if fits.consumed < len(found) and answer.whole and call.snapshot.capabilities.pagination is not None:
+        more = fits.consumed < len(found) and call.snapshot.capabilities.pagination is not None
+        if more and answer.whole:
             window = replace(said, hits=answer.seal(found))
             frozen, lost = await self._frozen(window, binding)
-            said = replace(said, notes=(*said.notes, *lost))
+            said = _telling(said, lost)
             hits = tuple(window.hits[place] for place in fits.places)
             cursor = None if frozen is None else frozen.cursor(fits.consumed)
         else:
             hits, cursor = answer.seal([found[place] for place in fits.places]), None
+            if more:
+                said = _telling(said, (_UNWAITED,))
         return await self._page(request, call, binding, said, _Slice(0, fits, hits, cursor), started)
 
     async def _frozen(self, window: Window, binding: Binding) -> tuple[Frozen | None, tuple[str, ...]]:
@@ -124,21 +143,21 @@ class Pages:
         started: float,
     ) -> RetrieveResult:
         passed = [page.offset + place for place in page.fits.passed]
-        notes = [*window.notes]
-        notes += passed_over(
+        told = passed_over(
             [window.ids[place] for place in passed], [window.sizes[place] for place in passed], request.token_budget
         )
         if request.session_id is not None and call.snapshot.capabilities.session is not None:
             given = [window.ids[place] for place in range(page.offset, page.offset + page.fits.consumed)]
             session = (call.caller.id, request.session_id, binding.request)
-            notes += await self._trajectories.delivered(*session, given)
+            told += await self._trajectories.delivered(*session, given)
+        window = _telling(window, told)
         call.progress(1.0, "pack", f"{len(page.hits)} hits")
         usage = Usage(
             candidates=window.candidates,
             reranked=window.reranked,
             tokens=None if request.token_budget is None else page.fits.tokens,
             latency_ms=round((time.perf_counter() - started) * 1000, 1),
-            notes=tuple(notes) or None,
+            notes=window.notes or None,
         )
         return pack(
             page.hits,
@@ -150,6 +169,14 @@ class Pages:
             rewritten_query=window.rewritten_query,
             encoding=request.encoding if request.encoding != "json" else None,
         )
+
+
+def _telling(window: Window, told: Sequence[str]) -> Window:
+    """The window with what is said of one page of it, structured and as prose."""
+    if not told:
+        return window
+    losses = [*window.vendor.get("losses", ()), *(Loss(kind="note", message=one) for one in told)]
+    return replace(window, notes=(*window.notes, *told), vendor={**window.vendor, "losses": losses})
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,15 @@ from gateway.service.keeping import Keeping
 from gateway.service.limits import deadline_for, route_for
 from gateway.service.pages import Answer, Pages
 from gateway.service.progress import Teller
-from gateway.service.refining import across, keeper, recall_deadline, refinements, scorer, sealer
+from gateway.service.refining import (
+    across,
+    keeper,
+    recall_deadline,
+    refinements,
+    scorer,
+    sealer,
+    transform_deadline,
+)
 from gateway.spi.call import ClientCall, Route
 from gateway.state import digest
 
@@ -59,7 +67,7 @@ class Retrieval:
         )
         admit(call.snapshot, planned)
         teller = Teller(call, planned, lambda replies: self._fuse(planned, replies)[0], seen)
-        forms = await transformed(planned, deadline, route)
+        forms = await transformed(planned, transform_deadline(planned, deadline), route)
         teller.transformed(forms)
         outcomes = await self._recall(planned, forms, call, deadline, route, teller)
         losses = [*planned.losses, *forms.losses, *judge(call.snapshot, planned, outcomes)]
@@ -68,7 +76,7 @@ class Retrieval:
         teller.stage("fuse", candidates(fused))
         refined = await refine(
             fused,
-            refinements(planned),
+            refinements(planned, undated=self._defaults.undated),
             query=planned.query,
             scale=planned.scored_by,
             score=scorer(planned, deadline, route, cycle=cycle),
@@ -77,11 +85,13 @@ class Retrieval:
             told=teller.stage,
             keep=keeper(planned),
             vectors_comparable=planned.stages.comparable,
+            remaining=deadline.remaining,
         )
         losses += [Loss(kind="note", message=note) for note in (*notes, *told, *seen.notes, *refined.notes)]
         if call.snapshot.capabilities.feedback is not None:
             self._origins.remember(call.caller.id, [one.fused for one in refined.candidates])
-        return await self._pages.first(request, call, _answer(planned, forms, outcomes, refined, losses), started)
+        answer = _answer(planned, forms, outcomes, refined, losses)
+        return await self._pages.first(request, call, answer, started, deadline.remaining)
 
     def explain(self, request: RetrieveRequest, snapshot: Snapshot) -> Explained:
         """What a retrieve would do, and what it would lose. No engine is asked."""

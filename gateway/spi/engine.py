@@ -155,6 +155,9 @@ class Engine(ABC):
     meta_complete: ClassVar[bool] = False
     """True if a hit carries its whole metadata, so that a missing field really is absent from the document."""
 
+    rerank_logit: ClassVar[bool] = False
+    """True if the scores of :meth:`rerank` are log-odds, so that a sigmoid makes shares of them."""
+
     @abstractmethod
     def capabilities(self) -> Capabilities:
         """What was observed when the engine opened. Cheap; called once after opening and once per reconnect."""
