@@ -15,18 +15,15 @@ from msgspec.structs import replace
 
 from gateway.errors import BackendUnavailable, CallerError, Code, Unsupported, UpstreamError, option_unsupported
 from gateway.federation.capability import Snapshot, View, batch_limit, vendor_members
-from gateway.federation.embeddings import Embeddings, Vector
-from gateway.federation.embeddings import sound as sound_vectors
+from gateway.federation.embeddings import Embeddings
 from gateway.federation.fleet import Member
 from gateway.federation.loss import Failure
 from gateway.federation.offers import not_offered
-from gateway.federation.replies import aligned, sound_transform
+from gateway.federation.replies import Vector, aligned, sound_matrices, sound_sparse, sound_transform, sound_vectors
 from gateway.federation.runner import Deadline, run
 from gateway.federation.select import reranker, transformer
 from gateway.federation.several import Journey, barred, engine_call
-from gateway.federation.vectors import sound_sparse
 from gateway.federation.verdict import surfaced
-from gateway.model import MultiVectorCapability
 from gateway.spi.call import Call, ClientCall, Route
 from gateway.spi.codec import encode, sound
 from gateway.spi.engine import EmbedQuery, Engine, RerankQuery, SparseVector, TransformQuery, TransformReply
@@ -184,17 +181,9 @@ async def embed_multi(single: Single, inputs: Sequence[str], kind: str) -> list[
     offered = single.member.capabilities.multi_vector
 
     async def ask(engine: Engine, call: Call) -> list[Matrix]:
-        return _sound_matrices(await engine.embed_multi(query, call), len(inputs), offered)
+        return sound_matrices(await engine.embed_multi(query, call), len(inputs), offered)
 
     return await single.ask(ask, stage="embed")
-
-
-def _sound_matrices(given: Sequence[Matrix], count: int, offered: MultiVectorCapability | None) -> list[Matrix]:
-    if len(given) != count:
-        raise BackendUnavailable(f"it gave {len(given)} matrices for {count} texts")
-    rows = [row for matrix in given for row in matrix]
-    sound_vectors(rows, len(rows), offered)
-    return [tuple(tuple(map(float, row)) for row in matrix) for matrix in given]
 
 
 async def rerank(single: Single, query: RerankQuery) -> tuple[float, ...]:

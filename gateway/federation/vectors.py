@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from gateway.errors import BackendUnavailable, RcpError, Timeout, UpstreamError
 from gateway.federation.capability import Snapshot, batch_limit
-from gateway.federation.embeddings import Embeddings, Vector
+from gateway.federation.embeddings import Embeddings
 from gateway.federation.fleet import Member, identity_of
 from gateway.federation.leg import Ask, Leg
 from gateway.federation.loss import Failure
+from gateway.federation.replies import Vector, sound_sparse
 from gateway.federation.runner import Deadline, EngineCall, run
 from gateway.federation.transform import Form
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import EmbedQuery, Engine, SparseVector, VectorNeed
 
-__all__ = ["QueryVectors", "Vectors", "made_by", "sound_sparse"]
+__all__ = ["QueryVectors", "Vectors", "made_by"]
 
 T = TypeVar("T")
 
@@ -159,17 +159,6 @@ def made_by(need: VectorNeed, snapshot: Snapshot) -> str:
         seen = snapshot.view(need.embedder) is not None
         raise UpstreamError(told if seen else "it holds vectors made by another embedder than its own")
     return made
-
-
-def sound_sparse(vectors: Sequence[SparseVector], count: int) -> list[SparseVector]:
-    """The engine's sparse vectors, if they are what was asked for. Raises ``BackendUnavailable``."""
-    if len(vectors) != count:
-        raise BackendUnavailable(f"it gave {len(vectors)} sparse vectors for {count} texts")
-    for one in vectors:
-        paired = len(one.indices) == len(one.values)
-        if not paired or not all(map(math.isfinite, one.values)) or min(one.indices, default=0) < 0:
-            raise BackendUnavailable("it gave a sparse vector that is none")
-    return list(vectors)
 
 
 def _unavailable(message: str, error: RcpError) -> BackendUnavailable:

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from gateway.errors import BackendUnavailable, RcpError, UpstreamError, invalid_params
 from gateway.federation.capability import Snapshot
-from gateway.federation.embeddings import Vector
 from gateway.federation.fleet import Member
 from gateway.federation.ids import emitted_id, id_text, own_id
+from gateway.federation.replies import Vector
 from gateway.federation.single import Single, embed
 from gateway.federation.vectors import made_by
 from gateway.federation.verdict import surfaced
