@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gateway.federation.capability import View
 from gateway.federation.leg import Leg
-from gateway.federation.loss import Loss, said
+from gateway.federation.loss import NOTES, Loss, said
 from gateway.filters import judged
 from gateway.fusion import Ranking
 from gateway.model import Hit, member
@@ -29,7 +29,6 @@ __all__ = ["Reply", "ranking_of", "read", "sound"]
 logger = logging.getLogger("gateway.recall")
 
 _REFILLS = 4
-_NOTES = 8
 _LONGEST = 65_536
 """Characters of an index version or of a rewritten query."""
 
@@ -77,7 +76,7 @@ async def read(
         hits = sound(given)
         if len(hits) < len(given):
             reply.tell("dropped", "hits without a usable id were dropped")
-        for note in answer.notes[:_NOTES]:
+        for note in answer.notes[:NOTES]:
             reply.tell("note", said(note))
         reply.hits = [hit for hit in hits if accept(hit)] if accept is not None else hits
         reply.scanned = len(given)

@@ -6,7 +6,7 @@ import time
 
 from gateway.errors import BackendUnavailable, CallerError, Code, invalid_params
 from gateway.federation import feedback, memory
-from gateway.federation.loss import Loss, notes_of
+from gateway.federation.loss import Loss, notes_as_losses, notes_of
 from gateway.federation.origins import Origins
 from gateway.federation.plan import Defaults
 from gateway.federation.reading import ranking_of
@@ -25,8 +25,8 @@ from gateway.model import (
 )
 from gateway.refine.candidate import candidates
 from gateway.refine.pack import sealed
-from gateway.service.account import account, notes_as_losses
-from gateway.service.limits import journey_for, session_for
+from gateway.service.account import account
+from gateway.service.limits import bounded, journey_for, session_for
 from gateway.service.writes import written
 from gateway.spi.call import Call, ClientCall
 from gateway.spi.engine import Engine
@@ -53,7 +53,7 @@ class Advice:
         signals = tuple(request.signals or ())
         if len(signals) > _SIGNALS:
             raise invalid_params(f"at most {_SIGNALS} signals at once", field="signals")
-        self._bounded(request.query, "query")
+        bounded(request.query, self._defaults)
         journey = journey_for(call, self._defaults)
         query = FeedbackQuery(signals=signals, text=request.query, session=session_for(call, request.session_id))
         asked, reasons = feedback.errands(
@@ -100,7 +100,7 @@ class Advice:
 
     async def memory_recall(self, request: MemoryRecallRequest, call: ClientCall) -> MemoryRecallResult:
         started = time.perf_counter()
-        self._bounded(request.query, "query")
+        bounded(request.query, self._defaults)
         journey = journey_for(call, self._defaults)
         query = MemoryRecall(
             text=request.query or "",
@@ -133,7 +133,3 @@ class Advice:
         return MemoryRecallResult(
             clues=tuple(memory.clues_of(answers.replies, query.n)), hits=hits or None, usage=usage, meta=meta
         )
-
-    def _bounded(self, text: str | None, field: str) -> None:
-        if text is not None and len(text) > self._defaults.max_query:
-            raise invalid_params(f"a query has at most {self._defaults.max_query} characters", field=field)

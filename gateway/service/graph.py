@@ -16,7 +16,7 @@ from gateway.federation.graph import (
     followups_of,
     summaries_of,
 )
-from gateway.federation.loss import Loss
+from gateway.federation.loss import Loss, notes_as_losses
 from gateway.federation.offers import GRAPH_OPS
 from gateway.federation.origins import Origins
 from gateway.federation.plan import DEFAULT_K, Defaults
@@ -27,8 +27,8 @@ from gateway.fusion import Rrf, fuse, read_identity
 from gateway.model import GraphRequest, GraphResult
 from gateway.refine.candidate import candidates
 from gateway.refine.pack import sealed
-from gateway.service.account import account, notes_as_losses
-from gateway.service.limits import journey_for, session_for
+from gateway.service.account import account
+from gateway.service.limits import bounded, journey_for, session_for
 from gateway.spi.call import ClientCall
 from gateway.spi.methods import GraphOp, GraphQuery, GraphReply
 
@@ -64,8 +64,7 @@ class Graph:
     def _query(self, request: GraphRequest, call: ClientCall) -> GraphQuery:
         if request.op not in GRAPH_OPS:
             raise option_unsupported("that operation is not offered", option=str(request.op), field="op")
-        if request.query is not None and len(request.query) > self._defaults.max_query:
-            raise invalid_params(f"a query has at most {self._defaults.max_query} characters", field="query")
+        bounded(request.query, self._defaults)
         if not request.query and not request.seed_ids and request.op != "communities":
             field = "seedIds" if request.op == "neighbors" else "query"
             raise invalid_params(f"{request.op} needs a query or seeds to start from", field=field)
