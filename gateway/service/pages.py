@@ -173,6 +173,7 @@ class Pages:
 
 def _telling(window: Window, told: Sequence[str]) -> Window:
     """The window with what is said of one page of it, structured and as prose."""
+    told = [one for one in told if one not in window.notes]
     if not told:
         return window
     losses = [*window.vendor.get("losses", ()), *(Loss(kind="note", message=one) for one in told)]
