@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from gateway.errors import BackendUnavailable, Timeout
+from gateway.federation.capability import batch_limit
 from gateway.federation.fleet import Member
 from gateway.federation.loss import Failure
 from gateway.federation.replies import Vector, sound_vectors
@@ -60,10 +61,24 @@ class Embeddings:
     async def vectors(
         self, member: Member, texts: Sequence[str], kind: str, route: Route, deadline: Deadline
     ) -> tuple[Vector, ...] | Failure:
-        """One vector per text, in order. ``texts`` are no more than the engine takes at once.
+        """One vector per text, in order, asked for in as many batches as the engine wants.
 
         A caller waits until its own deadline; the request goes on for the others that wait for it.
         """
+        size = batch_limit(member.capabilities) or len(texts)
+        if len(texts) <= size:
+            return await self._batch(member, texts, kind, route, deadline)
+        vectors: list[Vector] = []
+        for start in range(0, len(texts), size):
+            found = await self._batch(member, texts[start : start + size], kind, route, deadline)
+            if isinstance(found, Failure):
+                return found
+            vectors += found
+        return tuple(vectors)
+
+    async def _batch(
+        self, member: Member, texts: Sequence[str], kind: str, route: Route, deadline: Deadline
+    ) -> tuple[Vector, ...] | Failure:
         offered = member.capabilities.embed
         keys = [_key(member, offered, kind, text, route) for text in texts]
         known = {key: vector for key in dict.fromkeys(keys) if (vector := self._known(key)) is not None}

@@ -137,13 +137,19 @@ async def embed(
 
     ``known`` is looked at first and remembers what is new; documents that are stored pass it by, as each comes once.
     """
-    limit = batch_limit(single.member.capabilities) or len(inputs) or 1
-    found: list[Vector] = []
-    for start in range(0, len(inputs), limit):
-        batch = tuple(inputs[start : start + limit])
-        found += await (_fresh(single, batch, kind) if known is None else _known(single, batch, kind, known))
-        if len(found[0]) != len(found[-1]):
-            raise surfaced(single.member.settings.id, BackendUnavailable("its vectors are not of one dimension"))
+    if known is not None:
+        single.may_forward()
+        given = await known.vectors(single.member, inputs, kind, single.route, single.deadline)
+        if isinstance(given, Failure):
+            raise surfaced(given.engine, given.error)
+        found = list(given)
+    else:
+        limit = batch_limit(single.member.capabilities) or len(inputs) or 1
+        found = []
+        for start in range(0, len(inputs), limit):
+            found += await _fresh(single, tuple(inputs[start : start + limit]), kind)
+    if len(set(map(len, found))) > 1:  # each batch is of one dimension, but all have to be of the same
+        raise surfaced(single.member.settings.id, BackendUnavailable("its vectors are not of one dimension"))
     return tuple(found)
 
 
@@ -155,14 +161,6 @@ async def _fresh(single: Single, batch: tuple[str, ...], kind: str) -> Sequence[
         return sound_vectors((await engine.embed(query, call)).vectors, len(batch), offered)
 
     return await single.ask(ask, stage="embed")
-
-
-async def _known(single: Single, batch: tuple[str, ...], kind: str, known: Embeddings) -> Sequence[Vector]:
-    single.may_forward()
-    found = await known.vectors(single.member, batch, kind, single.route, single.deadline)
-    if isinstance(found, Failure):
-        raise surfaced(found.engine, found.error)
-    return found
 
 
 async def embed_sparse(single: Single, inputs: Sequence[str]) -> list[SparseVector]:
