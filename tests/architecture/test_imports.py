@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "plugins": {"errors", "spi", "config", "fusion"},
     "frontmatter": {"errors", "config", "filters"},
     "cutting": set(),
-    "passages": {"cutting", "frontmatter", "errors", "spi", "config", "model"},
+    "passages": {"cutting", "frontmatter", "spi", "model"},
     "transports": {"errors", "_json", "model", "protocol", "spi.facade", "access", "telemetry", "caller"},
     "evaluate": {"errors"},
     "testing": {"errors", "model", "filters", "spi"},
