@@ -92,9 +92,11 @@ async def read(
 
 
 def sound(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits as the types promise them; those that have no id are left out."""
+    """The hits as the types promise them; what is none, or has no id, is left out."""
     kept = []
     for hit in hits:
+        if type(hit) is not Hit or not isinstance(hit.members, Mapping):
+            continue
         score, confidence = hit.score, hit.confidence
         if (
             type(hit.id) is str

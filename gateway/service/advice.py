@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from msgspec.structs import replace
+
 from gateway.errors import BackendUnavailable, CallerError, Code, invalid_params
 from gateway.federation import feedback, memory
 from gateway.federation.graph import ranking_of
@@ -29,6 +31,7 @@ from gateway.service.account import account, notes_as_losses
 from gateway.service.limits import journey_for, session_for
 from gateway.service.writes import Once, written
 from gateway.spi.call import Call, ClientCall
+from gateway.spi.codec import mend
 from gateway.spi.engine import Engine
 from gateway.spi.methods import FeedbackQuery, MemoryBuilt, MemoryRecall, MemoryReply, MemoryWrite
 
@@ -86,7 +89,7 @@ class Advice:
             built = shaped(await engine.memory_build(write, inner), MemoryBuilt)
             if not built.id:
                 raise BackendUnavailable("it did not name the memory it built", retryable=False)
-            return built
+            return replace(built, id=mend(built.id))
 
         single = Single.on(journey_for(call, self._defaults), view)
 
