@@ -14,9 +14,11 @@ from gateway.federation.capability import Snapshot, View
 from gateway.federation.ids import emitted_id, id_text, own_id, owners
 from gateway.federation.loss import Reason, said
 from gateway.federation.offers import not_offered
+from gateway.federation.profile import held
 from gateway.federation.reading import sound as sound_hits
 from gateway.federation.replies import sound_graph
 from gateway.federation.several import Errand
+from gateway.filters import Filter
 from gateway.fusion import Ranking
 from gateway.model import Hit
 from gateway.spi.call import Call
@@ -83,10 +85,15 @@ def _seeds_of(seeds: Sequence[str | int | float], snapshot: Snapshot) -> Mapping
     return {id: tuple(own) for id, own in found.items()}
 
 
-def ranking_of(view: View, order: int, hits: Sequence[Hit], *, namespace: bool = False) -> Ranking:
-    """One engine's part, ready for fusion. With ``namespace`` its ids are the engine's own, and told apart as such."""
+def ranking_of(
+    view: View, order: int, hits: Sequence[Hit], *, namespace: bool = False, filter: Filter | None = None
+) -> Ranking:
+    """One engine's part, ready for fusion. With ``namespace`` its ids are the engine's own, and told apart as such.
+
+    ``filter`` is what the hits must satisfy.
+    """
     settings = view.member.settings
-    found = sound_hits(hits)
+    found = held(sound_hits(hits), view, filter)
     if namespace:
         found = [replace(hit, id=f"{view.id}/{hit.id}") for hit in found]
     return Ranking(
