@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from gateway.federation.capability import View
 from gateway.federation.leg import Leg
 from gateway.federation.loss import NOTES, Loss, said
-from gateway.filters import judged
+from gateway.federation.profile import held
+from gateway.filters import Filter, judged
 from gateway.fusion import Ranking
 from gateway.model import Hit, member
 from gateway.spi.call import Call
@@ -93,9 +94,11 @@ async def read(
 
 
 def sound(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits as the types promise them; those that have no id are left out."""
+    """The hits as the types promise them; what is none, or has no id, is left out."""
     kept = []
     for hit in hits:
+        if type(hit) is not Hit or not isinstance(hit.members, Mapping):
+            continue
         score, confidence = hit.score, hit.confidence
         if (
             type(hit.id) is str
@@ -126,10 +129,15 @@ def _id(id: Any) -> str | None:
     return mend(str(id)) or None
 
 
-def ranking_of(view: View, order: int, hits: Sequence[Hit], *, namespace: bool = False) -> Ranking:
-    """One engine's part of an answer, made sound. With ``namespace`` its ids are its own, and told apart as such."""
+def ranking_of(
+    view: View, order: int, hits: Sequence[Hit], *, namespace: bool = False, filter: Filter | None = None
+) -> Ranking:
+    """One engine's part of an answer, made sound. With ``namespace`` its ids are its own, and told apart as such.
+
+    ``filter`` is what the hits must satisfy.
+    """
     settings = view.member.settings
-    found = sound(hits)
+    found = held(sound(hits), view, filter)
     if namespace:
         found = [replace(hit, id=f"{view.id}/{hit.id}") for hit in found]
     return Ranking(

@@ -14,7 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.errors import BackendUnavailable, UpstreamError
-from gateway.model import EmbedCapability, MultiVectorCapability
+from gateway.federation.reading import sound
+from gateway.model import EmbedCapability, Hit, MultiVectorCapability, member
 from gateway.spi.codec import finite_float, mend
 from gateway.spi.methods import GraphReply, Matrix, MemoryReply, SparseVector, TransformReply
 
@@ -141,10 +142,19 @@ class _Clue(msgspec.Struct):
 
 
 def sound_graph(reply: Any) -> GraphReply:
-    """The reply, if all but its hits is what it should be. Raises ``BackendUnavailable``."""
+    """The reply, if all but its hits is as it should be; hits are looked at one by one. Else ``BackendUnavailable``."""
     shaped(reply, _Graph)
     _lists(reply.hits, reply.communities, reply.nodes)
-    return reply  # type: ignore[no-any-return]
+    found: GraphReply = replace(reply, communities=[_told(one) for one in sound(reply.communities)])
+    return found
+
+
+def _told(community: Hit) -> Hit:
+    """A community's summary is a text, or there is none."""
+    if "summary" not in community.members or isinstance(member(community, "summary"), str):
+        return community
+    kept = {name: value for name, value in community.members.items() if name != "summary"}
+    return replace(community, members=kept)
 
 
 def sound_memory(reply: Any) -> MemoryReply:

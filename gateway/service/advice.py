@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 
+from msgspec.structs import replace
+
 from gateway.errors import BackendUnavailable, CallerError, Code, invalid_params
 from gateway.federation import feedback, memory
 from gateway.federation.loss import Loss, notes_as_losses, notes_of
 from gateway.federation.origins import Origins
 from gateway.federation.plan import Defaults
+from gateway.federation.profile import within
 from gateway.federation.reading import ranking_of
 from gateway.federation.replies import shaped
 from gateway.federation.select import named
 from gateway.federation.several import Answers, ask_several
 from gateway.federation.single import Single
+from gateway.filters import compiled
 from gateway.fusion import Rrf, fuse, read_identity
 from gateway.model import (
     FeedbackRequest,
@@ -29,6 +33,7 @@ from gateway.service.account import account
 from gateway.service.limits import bounded, journey_for, session_for
 from gateway.service.writes import written
 from gateway.spi.call import Call, ClientCall
+from gateway.spi.codec import mend
 from gateway.spi.engine import Engine
 from gateway.spi.methods import FeedbackQuery, MemoryBuilt, MemoryRecall, MemoryReply, MemoryWrite
 from gateway.state import Idempotency
@@ -87,7 +92,7 @@ class Advice:
             built = shaped(await engine.memory_build(write, inner), MemoryBuilt)
             if not built.id:
                 raise BackendUnavailable("it did not name the memory it built", retryable=False)
-            return built
+            return replace(built, id=mend(built.id))
 
         single = Single.on(journey_for(call, self._defaults), view)
 
@@ -121,7 +126,10 @@ class Advice:
     def _recalled(
         self, answers: Answers[MemoryReply], query: MemoryRecall, call: ClientCall, started: float
     ) -> MemoryRecallResult:
-        rankings = [ranking_of(view, order, reply.hits) for order, (view, reply) in enumerate(answers.replies)]
+        standing = within(None, self._defaults.profile.filter, call.snapshot)
+        rankings = [
+            ranking_of(view, order, reply.hits, filter=standing) for order, (view, reply) in enumerate(answers.replies)
+        ]
         fused, notes = fuse(rankings, self._strategy, self._identity, limit=self._defaults.window)
         if call.snapshot.capabilities.feedback is not None:
             self._origins.remember(call.caller.id, fused)
@@ -129,7 +137,8 @@ class Advice:
         losses += [Loss(kind="note", message=note.text) for note in notes]
         count = sum(len(ranking.hits) for ranking in rankings)
         usage, meta = account(answers, candidates=count, started=started, losses=losses)
-        hits = sealed(candidates(fused), include_text=True, include_vectors=False)
+        keep = None if standing is None else compiled(standing)
+        hits = sealed(candidates(fused), include_text=True, include_vectors=False, keep=keep)
         return MemoryRecallResult(
             clues=tuple(memory.clues_of(answers.replies, query.n)), hits=hits or None, usage=usage, meta=meta
         )
