@@ -147,7 +147,7 @@ async def written(
         return encode(await write())
 
     def untouched(error: RcpError) -> bool:
-        return not single.asked or _refused(error)
+        return not single.asked or (not single.wrote and _refused(error))
 
     digest = hashlib.blake2b(encode(replace(request, meta=None)), digest_size=16).hexdigest()
     return decode(await once.once(call.caller.id, method, key, digest, operation, untouched=untouched), result)

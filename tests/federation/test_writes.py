@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.caller import Caller
-from gateway.errors import BackendUnavailable, CallerError, RcpError
+from gateway.errors import BackendUnavailable, CallerError, RateLimited, RcpError
 from gateway.model import Document, IndexAddResult
 from gateway.passages import TARGET, split
 from gateway.service.writes import _pieces
@@ -304,6 +304,18 @@ async def test_a_key_is_free_again_only_if_certainly_nothing_was_written() -> No
         gateway.gateway.fleet.members["a"].closed(BackendUnavailable("went away"))
         await error(gateway, documents=[{"text": "t"}], _meta={"idempotencyKey": "k"})
     assert once.untouched == [False, True, False, True]
+
+
+async def test_a_refusal_after_the_pieces_are_there_does_not_free_the_key() -> None:
+    async def refuses(ids: Any, call: Call) -> int:
+        raise RateLimited("busy")
+
+    script = Script(capabilities=WRITABLE, delete=refuses)
+    async with gateway_of({"a": script}, writes="a") as gateway:
+        once = keyed(gateway)
+        await error(gateway, documents=[{"id": "d", "text": "t"}], chunk=True, _meta={"idempotencyKey": "k"})
+    assert [document.id for document in script.added] == ["d#0"]
+    assert once.untouched == [False]
 
 
 @pytest.mark.parametrize("key", ["", 7, True, ["k"], "k" * 257])
