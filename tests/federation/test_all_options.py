@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import BackendUnavailable
 from gateway.model import Hit
+from gateway.refine.tokens import Estimate
 from gateway.spi import Call, EmbedReply, EngineQuery, EngineReply, TransformReply, VectorNeed
 from tests.engines import Running, Script, gateway_of
 from tests.federation.test_laws import FILTERS, IDS, JSON, LANGS, ODD_HITS, YEARS, answered, plain, satisfied
@@ -366,3 +367,85 @@ def test_under_any_options_the_order_of_arrival_is_in_no_byte(
         first = asyncio.run(run(order))
         random.shuffle(order)
         assert asyncio.run(run(order)) == first
+
+
+@quick
+@given(
+    st.lists(GOOD, min_size=1, max_size=3),
+    st.integers(1, 5),
+    WALKS,
+    st.lists(SETTINGS, min_size=3, max_size=3),
+    CONFIGS,
+    st.booleans(),
+    PER_DOCUMENT,
+)
+def test_a_session_is_given_nothing_twice_and_the_same_question_repeats_its_answer(
+    makers: list[Maker], k: int, params: dict[str, Any], each: list[Any], config: Any, corpora: bool, most: int | None
+) -> None:
+    params.pop("rerank", None)  # its funnel is another matter
+
+    async def run() -> None:
+        asked: dict[str, Any] = {**params, "strict": False, "k": k, "sessionId": "s"}
+        if most:
+            asked["_meta"] = {"x-gateway": {"perDocument": most}}
+        async with gateway_of(scripts_of(makers), engines=engines_of(each, corpora), **config) as gateway:
+            answers = [await answered(gateway, {**asked, "query": query}) for query in ("q", "p", "r", "q")]
+        if any("error" in answer for answer in answers):
+            return
+        found = [answer["result"]["hits"] for answer in answers]
+        given_ids = [one["id"] for hits in found[:3] for one in hits]
+        assert len(set(given_ids)) == len(given_ids)
+        event(f"{len(given_ids)} given")
+        # What others have brought meanwhile is left out; of what it had itself nothing is missing.
+        assert [one["id"] for one in found[3]][: len(found[0])] == [one["id"] for one in found[0]]
+
+    with one_moment():
+        asyncio.run(run())
+
+
+@quick
+@given(
+    st.lists(GOOD, min_size=1, max_size=3),
+    st.integers(1, 9),
+    st.none() | st.integers(1, 5),
+    WALKS,
+    st.lists(SETTINGS, min_size=3, max_size=3),
+    CONFIGS,
+    st.booleans(),
+)
+def test_pages_of_a_budget_bring_all_that_fits_into_it_at_all(
+    makers: list[Maker],
+    budget: int,
+    k: int | None,
+    params: dict[str, Any],
+    each: list[Any],
+    config: Any,
+    corpora: bool,
+) -> None:
+    params.pop("rerank", None)
+
+    async def run() -> None:
+        asked: dict[str, Any] = {**params, "strict": False, "includeText": True}
+        packed = {**asked, "tokenBudget": budget, **({"k": k} if k is not None else {})}
+        async with gateway_of(scripts_of(makers), engines=engines_of(each, corpora), **config) as gateway:
+            whole = await answered(gateway, {**asked, "k": params["candidateK"]})
+            if "error" in whole:
+                return
+            hits: list[dict[str, Any]] = []
+            cursor: dict[str, Any] = {}
+            pages = 0
+            while True:
+                answer = await answered(gateway, {**packed, **cursor})
+                lawful(packed, answer["result"])
+                hits += answer["result"]["hits"]
+                pages += 1
+                if "nextCursor" not in answer["result"]:
+                    break
+                cursor = {"cursor": answer["result"]["nextCursor"]}
+                assert answer["result"]["hits"], "a page that brings nothing, and more to come"
+        event(f"pages {min(pages, 4)}")
+        tokens = Estimate()
+        assert hits == [one for one in whole["result"]["hits"] if tokens.count(one.get("text", "")) <= budget]
+
+    with one_moment():
+        asyncio.run(run())
