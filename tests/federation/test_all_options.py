@@ -132,7 +132,7 @@ MORE = st.fixed_dictionaries(
 GOOD = st.builds(
     Maker, HITS, RETRIEVES, MORE, needs=st.booleans(), complete=st.booleans(), version=st.sampled_from([None, "v1"])
 )
-FATES = st.lists(st.sampled_from(["retrieve", "rerank", "transform", "embed"]), max_size=2)
+FATES = st.just(()) | st.lists(st.sampled_from(["retrieve", "rerank", "transform", "embed"]), max_size=2)
 HOSTILE = st.builds(
     Maker,
     HITS | ODD_HITS,
@@ -142,7 +142,7 @@ HOSTILE = st.builds(
     queries=st.lists(ODD, max_size=9) | ODD | st.just(("a",) * 100_000),
     hypothetical=ODD,
     vectors=st.none() | st.lists(st.lists(ODD, max_size=3), max_size=3) | ODD,
-    needs=st.booleans(),
+    needs=st.sampled_from([False, False, True]),
     fails=FATES,
     hangs=st.sampled_from([(), (), ("retrieve",), ("rerank",), ("transform",), ("embed",)]),
     version=ODD,
@@ -179,7 +179,6 @@ ASKED = st.fixed_dictionaries(
         "candidateK": st.integers(1, 30),
         "tokenBudget": st.integers(1, 12),
         "sessionId": st.sampled_from(["s", "t", "", "\u2028"]),
-        "indexVersion": st.just("1.x") | st.text(max_size=9),
     },
 )
 CONFIGS = st.fixed_dictionaries(
@@ -274,6 +273,8 @@ def test_whatever_engines_answer_no_fault_is_the_gateways(
             for params in asked:
                 meta = {"deadlineMs": 80, **({"x-gateway": {"perDocument": most}} if most else {})}
                 answer = await answered(gateway, {**plain(params), "strict": False, "_meta": meta})
+                for _ in range(3):
+                    await asyncio.sleep(0)  # an embedding that nobody waits for any more ends a step later
                 assert asyncio.all_tasks() == inside
                 if "error" in answer:
                     code, data = answer["error"]["code"], answer["error"].get("data", {})
@@ -282,6 +283,7 @@ def test_whatever_engines_answer_no_fault_is_the_gateways(
                     assert code != -32603 or "engine" in data, answer
                     event(f"error {code}")
                 else:
+                    event("answered")
                     lawful({name: value for name, value in params.items() if name != "filter"}, answer["result"])
         assert asyncio.all_tasks() == before
 
@@ -396,8 +398,10 @@ def test_a_session_is_given_nothing_twice_and_the_same_question_repeats_its_answ
         given_ids = [one["id"] for hits in found[:3] for one in hits]
         assert len(set(given_ids)) == len(given_ids)
         event(f"{len(given_ids)} given")
-        # What others have brought meanwhile is left out; of what it had itself nothing is missing.
-        assert [one["id"] for one in found[3]][: len(found[0])] == [one["id"] for one in found[0]]
+        # What others have brought meanwhile is left out; of what it had itself nothing is missing. Stages that look at
+        # all there is to choose from may choose otherwise once some of it is gone.
+        if not {"recency", "mmr"} & params.keys() and most is None:
+            assert [one["id"] for one in found[3]][: len(found[0])] == [one["id"] for one in found[0]]
 
     with one_moment():
         asyncio.run(run())
