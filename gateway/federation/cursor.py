@@ -1,7 +1,7 @@
 """Pagination (RCP section 10): a list of hits that is frozen once, and the cursors that walk it.
 
-What a page shows was fused, refined and sealed when the first page was; engines are not asked again, so nothing comes
-twice and nothing is passed over, whatever becomes of them in between.
+What a page shows was decided when the first page was; engines are not asked again, so nothing comes twice and nothing
+is passed over, whatever becomes of them in between.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import re
 import secrets
 import struct
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ from gateway.secret import Secret
 from gateway.spi.codec import DecodeError, Raw, decode, encode
 from gateway.state import Shelf, Store, digest
 
-__all__ = ["Binding", "Cursors", "Frozen", "Window"]
+__all__ = ["Binding", "Cursors", "Frozen", "Unsealed", "Window"]
 
 _KEY = "cursor-key"
 _SHELF = "window"
@@ -53,6 +54,19 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     index_version: str | None = None
     rewritten_query: str | None = None
     vendor: dict[str, Any] = {}
+
+
+class Unsealed(ABC):
+    """A window of which no page but the first has been made yet, but which holds all that the others will be made of.
+
+    For the memory of this process alone. ``size`` is what it takes, in bytes.
+    """
+
+    size: int
+
+    @abstractmethod
+    def open(self) -> tuple[Window, Callable[[Sequence[int]], tuple[Raw, ...]]]:
+        """The window without its hits, and what seals those at some places. Nothing of it depends on when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +101,20 @@ class Frozen:
     window: Window
     offset: int
     _sign: Callable[[int], str]
+    _seal: Callable[[Sequence[int]], tuple[Raw, ...]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.window.hits) if self._seal is None else len(self.window.ids)
+
+    def hits(self, places: Sequence[int]) -> tuple[Raw, ...]:
+        """The sealed hits at these places of the window."""
+        if self._seal is not None:
+            return self._seal(places)
+        return tuple([self.window.hits[place] for place in places])
 
     def cursor(self, end: int) -> str | None:
         """The cursor of the page that begins at ``end``; ``None`` if there is none."""
-        return self._sign(end) if end < len(self.window.hits) else None
+        return self._sign(end) if end < len(self) else None
 
 
 class Cursors:
@@ -132,6 +156,23 @@ class Cursors:
         kept = await self._store.shelve(self._shelf(binding), id.hex(), encode(window), ttl=self._ttl)
         return Frozen(window, 0, _signer(key, id, until, binding)) if kept else None
 
+    async def hold(self, window: Unsealed, binding: Binding, end: int) -> str | None:
+        """Keeps a window that is not sealed yet; the cursor of the page that begins at ``end``.
+
+        ``None`` if it is larger than a caller may have, or may be asked for elsewhere. Raises
+        :class:`~gateway.errors.StateUnavailable`.
+        """
+        key = await self._signing_key()
+        id = secrets.token_bytes(16)
+        until = int(self._clock() + self._ttl)
+        kept = await self._store.hold(self._shelf(binding), id.hex(), window, size=window.size, ttl=self._ttl)
+        return _signer(key, id, until, binding)(end) if kept else None
+
+    @property
+    def holds(self) -> bool:
+        """False where only what is sealed can be kept, since other processes will be asked for it."""
+        return not self._store.shared
+
     async def resume(self, cursor: str, binding: Binding) -> Frozen:
         """The page that a cursor stands for.
 
@@ -148,14 +189,19 @@ class Cursors:
         id, offset, until = _FORMAT.unpack(payload)
         if until <= self._clock():
             raise _gone()
-        found = await self._store.take(self._shelf(binding), id.hex())
+        shelf, sign = self._shelf(binding), _signer(key, id, until, binding)
+        held = await self._store.held(shelf, id.hex())
+        if isinstance(held, Unsealed):
+            window, seal = held.open()
+            return Frozen(window, offset, sign, seal)
+        found = await self._store.take(shelf, id.hex())
         if found is None:
             raise _gone()
         try:
             window = decode(found, Window)
         except DecodeError as error:  # kept by another version of this program
             raise _gone() from error
-        return Frozen(window, offset, _signer(key, id, until, binding))
+        return Frozen(window, offset, sign)
 
     def _shelf(self, binding: Binding) -> Shelf:
         return Shelf(_SHELF, binding.owner, self._size, self._caller_size)

@@ -19,6 +19,7 @@ from gateway.refine.pack import Fit, fit, pack, passed_over
 from gateway.refine.tokens import Tokens, sizes
 from gateway.refine.trajectory import Seen
 from gateway.service.keeping import Keeping
+from gateway.service.later import Later, held
 from gateway.spi.call import ClientCall
 
 __all__ = ["Answer", "Pages"]
@@ -29,7 +30,10 @@ _K = 10
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """All that was found, best first, and what is said beside it. ``whole`` is false for what may not be paged."""
+    """All that was found, best first, and what is said beside it. ``whole`` is false for what may not be paged.
+
+    With ``later`` the candidates are only those of the first page and the one after them, if there are more.
+    """
 
     candidates: Sequence[Candidate]
     k: int
@@ -43,6 +47,7 @@ class Answer:
     rewritten: str | None = None
     vendor: Mapping[str, Any] = field(default_factory=dict)
     whole: bool = True
+    later: Later | None = None
 
 
 class Pages:
@@ -54,6 +59,10 @@ class Pages:
         self._tokens = tokens
         self._max_k = max_k
         self._bound = bound
+
+    def may_wait(self, call: ClientCall) -> bool:
+        """Whether pages after the first may be made later: there are none, or only this process is asked for them."""
+        return self._cursors.holds or call.snapshot.capabilities.pagination is None
 
     async def seen(self, request: RetrieveRequest, call: ClientCall) -> Seen:
         """What the client's session has been given before, by other requests."""
@@ -69,27 +78,31 @@ class Pages:
         counted = () if budget is None else await sizes(self._tokens, [text(one) for one in found])
         fits = fit(counted or [0] * len(found), answer.k, budget)
         binding = Binding.of(request, call.caller, forced=self._bound)
-        said = Window(
-            hits=(),
-            ids=tuple(one.fused.id for one in found),
-            sizes=counted,
-            candidates=answer.scanned,
-            reranked=answer.reranked,
-            notes=answer.notes,
-            degraded=answer.degraded,
-            index_version=answer.index_version,
-            rewritten_query=answer.rewritten,
-            vendor=msgspec.to_builtins({name: value for name, value in answer.vendor.items() if value}),
-        )
-        if fits.consumed < len(found) and answer.whole and call.snapshot.capabilities.pagination is not None:
+        said = _said(answer, found, counted)
+        more = fits.consumed < len(found) and answer.whole and call.snapshot.capabilities.pagination is not None
+        cursor = await self._held(answer, said, binding, fits.consumed) if more else None
+        if more and cursor is None:
+            if answer.later is not None:
+                found = answer.later.candidates()
+                said = _said(answer, found, counted)
             window = replace(said, hits=answer.seal(found))
             frozen, lost = await self._frozen(window, binding)
             said = replace(said, notes=(*said.notes, *lost))
             hits = tuple(window.hits[place] for place in fits.places)
             cursor = None if frozen is None else frozen.cursor(fits.consumed)
         else:
-            hits, cursor = answer.seal([found[place] for place in fits.places]), None
+            hits = answer.seal([found[place] for place in fits.places])
         return await self._page(request, call, binding, said, _Slice(0, fits, hits, cursor), started)
+
+    async def _held(self, answer: Answer, said: Window, binding: Binding, end: int) -> str | None:
+        """The cursor of a window that is kept unsealed; ``None`` where it is to be sealed at once."""
+        window = None if answer.later is None else held(answer.later, said)
+        if window is None:
+            return None
+        try:
+            return await self._cursors.hold(window, binding, end)
+        except StateUnavailable:
+            return None
 
     async def _frozen(self, window: Window, binding: Binding) -> tuple[Frozen | None, tuple[str, ...]]:
         """The window as it is kept, or why it is not: a client must not take the first page for all there is."""
@@ -109,10 +122,10 @@ class Pages:
         binding = Binding.of(request, call.caller, forced=self._bound)
         frozen = await self._cursors.resume(request.cursor, binding)
         window, offset = frozen.window, frozen.offset
-        left = len(window.hits) - offset
+        left = len(frozen) - offset
         k = request.k or (_K if request.token_budget is None else left)
         fits = fit(window.sizes[offset:] or [0] * left, min(k, self._max_k), request.token_budget)
-        hits = tuple(window.hits[offset + place] for place in fits.places)
+        hits = frozen.hits([offset + place for place in fits.places])
         slice = _Slice(offset, fits, hits, frozen.cursor(offset + fits.consumed))
         return await self._page(request, call, binding, window, slice, started)
 
@@ -152,6 +165,21 @@ class Pages:
             rewritten_query=window.rewritten_query,
             encoding=request.encoding if request.encoding != "json" else None,
         )
+
+
+def _said(answer: Answer, found: Sequence[Candidate], counted: tuple[int, ...]) -> Window:
+    return Window(
+        hits=(),
+        ids=tuple([one.fused.id for one in found]),
+        sizes=counted,
+        candidates=answer.scanned,
+        reranked=answer.reranked,
+        notes=answer.notes,
+        degraded=answer.degraded,
+        index_version=answer.index_version,
+        rewritten_query=answer.rewritten,
+        vendor=msgspec.to_builtins({name: value for name, value in answer.vendor.items() if value}),
+    )
 
 
 @dataclass(frozen=True, slots=True)

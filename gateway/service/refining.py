@@ -22,7 +22,7 @@ from gateway.refine.rerank import Rerank, Score
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import Engine, RerankQuery
 
-__all__ = ["across", "keeper", "recall_deadline", "refinements", "scorer", "sealer"]
+__all__ = ["across", "keeper", "plain", "recall_deadline", "refinements", "scorer", "sealer"]
 
 
 def refinements(planned: RetrievePlan) -> Refinements:
@@ -37,6 +37,13 @@ def refinements(planned: RetrievePlan) -> Refinements:
         per_document=stages.per_document,
         mmr=stages.mmr,
     )
+
+
+def plain(planned: RetrievePlan) -> bool:
+    """Whether what fusion gives is the answer: its first k are not changed by what comes after them."""
+    stages = planned.stages
+    chosen = (stages.rerank, stages.recency, stages.per_document, stages.mmr)
+    return all(one is None for one in (*chosen, planned.min_score, planned.budget, planned.mix))
 
 
 def recall_deadline(planned: RetrievePlan, deadline: Deadline) -> Deadline:
@@ -111,16 +118,11 @@ def keeper(planned: RetrievePlan) -> Callable[[dict[str, Any]], bool] | None:
 
 
 def sealer(planned: RetrievePlan) -> Callable[[Sequence[Candidate]], tuple[Raw, ...]]:
-    """How this plan's hits are made ready to be sent."""
+    """How this plan's hits are made ready to be sent. It may be kept for long, so it holds nothing else of the plan."""
     keep = keeper(planned)
+    text, vectors, encoding = planned.include_text, planned.include_vectors, planned.encoding
 
     def seal(found: Sequence[Candidate]) -> tuple[Raw, ...]:
-        return sealed(
-            found,
-            include_text=planned.include_text,
-            include_vectors=planned.include_vectors,
-            encoding=planned.encoding,
-            keep=keep,
-        )
+        return sealed(found, include_text=text, include_vectors=vectors, encoding=encoding, keep=keep)
 
     return seal

@@ -16,7 +16,17 @@ __all__ = ["MemoryStore"]
 _MEMBER = 100
 """About what Python needs for a member of a set beside its text, in bytes."""
 
-_Value = bytes | int | dict[str, None]
+
+class _Thing:
+    """What is held as it is."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+_Value = bytes | int | dict[str, None] | _Thing
 
 
 class _Entry:
@@ -85,7 +95,13 @@ class MemoryStore(Store):
 
     async def shelve(self, shelf: Shelf, key: str, value: bytes, *, ttl: float) -> bool:
         key = _shelved_key(shelf, key)
-        size = weight(key, value)
+        return self._shelve(shelf, key, value, weight(key, value), ttl)
+
+    async def hold(self, shelf: Shelf, key: str, value: object, *, size: int, ttl: float) -> bool:
+        key = _shelved_key(shelf, key)
+        return self._shelve(shelf, key, _Thing(value), weight(key, b"") + size, ttl)
+
+    def _shelve(self, shelf: Shelf, key: str, value: bytes | _Thing, size: int, ttl: float) -> bool:
         if size > min(shelf.limit, shelf.owner_limit, self._limit):
             return False
         self._sweep()
@@ -97,12 +113,21 @@ class MemoryStore(Store):
         return True
 
     async def take(self, shelf: Shelf, key: str) -> bytes | None:
+        value = self._taken(shelf, key)
+        return value if isinstance(value, bytes) else None
+
+    async def held(self, shelf: Shelf, key: str) -> object | None:
+        value = self._taken(shelf, key)
+        return value.value if isinstance(value, _Thing) else None
+
+    def _taken(self, shelf: Shelf, key: str) -> _Value | None:
         key = _shelved_key(shelf, key)
-        found = await self.get(key)
-        if found is not None:
-            for part in (_part(shelf), (shelf.name,)):
-                self._shelves[part].move_to_end(key)
-        return found
+        entry = self._live(key)
+        if entry is None:
+            return None
+        for part in (_part(shelf), (shelf.name,)):
+            self._shelves[part].move_to_end(key)
+        return entry.value
 
     async def extend(self, key: str, members: Sequence[str], *, ttl: float, cap: int) -> None:
         there = self._live(key)

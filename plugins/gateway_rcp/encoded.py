@@ -15,7 +15,7 @@ ABSENT = Raw(b"")
 _NULL = Raw(b"null")
 
 
-class EncodedHit(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+class EncodedHit(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
     """At once a hit's head and the mapping of its members, so that most hits, which never win, cost no dict.
 
     What the schema does not have (a member of a vendor, a confidence above 1) is refused, to be read otherwise.
