@@ -100,7 +100,7 @@ def held(later: Later, said: Window) -> Unsealed | None:
         if members is dict:
             if encode_sound([hit.members for hit in hits]) is None:
                 return None
-        elif not (issubclass(members, msgspec.Struct) and members.__struct_config__.omit_defaults):
+        elif not _rereadable(members):
             return None
         kept.append((members, encode(hits)))
     return _Held(later, kept, said)
@@ -110,3 +110,8 @@ def _hits(encoded: bytes, members: Any) -> list[Hit]:
     kept: Iterable[_Kept] = decode(encoded, list[_Kept])
     type = dict[str, Any] if members is dict else members
     return [Hit(one.id, one.score, one.confidence, decode(one.members, type)) for one in kept]
+
+
+def _rereadable(members: Any) -> bool:
+    """Whether they write themselves down as what they are read from (see :class:`~gateway.model.Hit`)."""
+    return issubclass(members, msgspec.Struct) and members.__struct_config__.omit_defaults
