@@ -28,6 +28,8 @@ logger = logging.getLogger("gateway.recall")
 
 _REFILLS = 4
 _NOTES = 8
+_TEXT = {str}
+_NUMBER = {float, type(None)}
 
 
 @dataclass(slots=True)
@@ -91,6 +93,8 @@ async def read(
 
 def sound(hits: Sequence[Hit]) -> list[Hit]:
     """The hits as the types promise them; those that have no id are left out."""
+    if _all_sound(hits):
+        return list(hits)
     kept = []
     for hit in hits:
         score, confidence = hit.score, hit.confidence
@@ -105,6 +109,18 @@ def sound(hits: Sequence[Hit]) -> list[Hit]:
         elif (id := _id(hit.id)) is not None:
             kept.append(Hit(id, _number(score), _number(confidence), hit.members))
     return kept
+
+
+def _all_sound(hits: Sequence[Hit]) -> bool:
+    """What is nearly always true, seen without a look at each."""
+    ids = [hit.id for hit in hits]
+    scores = [hit.score for hit in hits]
+    if not ({*map(type, ids)} <= _TEXT and {*map(type, scores)} <= _NUMBER):
+        return False
+    if not {type(hit.confidence) for hit in hits} <= _NUMBER:
+        return False
+    # A sum is finite only if all that is added is.
+    return all(ids) and "".join(ids).isascii() and math.isfinite(sum([one for one in scores if one is not None]))
 
 
 def _id(id: Any) -> str | None:

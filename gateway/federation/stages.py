@@ -7,9 +7,10 @@ what comes back is the whole answer; otherwise it is done here, over everybody's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace as restruct
 
 from gateway.errors import invalid_params
@@ -36,16 +37,14 @@ class Own:
     candidates: int = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(msgspec.Struct, frozen=True):
     """The engine that makes other queries of the one that was asked, and how."""
 
     view: View
     method: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rerank:
+class Rerank(msgspec.Struct, frozen=True):
     """Scores for the first ``top_n`` of the fused list; by the gateway's own method if ``view`` is ``None``."""
 
     view: View | None
@@ -54,8 +53,7 @@ class Rerank:
     top_n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stages:
+class Stages(msgspec.Struct, frozen=True):
     """What the gateway does itself. ``pushed`` names the stages that the one leg does."""
 
     rewrite: Rewrite | None = None
@@ -66,7 +64,7 @@ class Stages:
     comparable: bool = False
     """Whether all hits' vectors come from one embedder, so that they can be held against each other."""
     pushed: tuple[str, ...] = ()
-    left_out: frozenset[str] = field(default_factory=frozenset)
+    left_out: frozenset[str] = frozenset()
     """Options that nobody supplies and the client can do without."""
 
 

@@ -49,19 +49,15 @@ def seal(
     left_out = _LEFT_OUT[include_text, include_vectors]
     shallow, deep = _PACKING if encoding == F32_BASE64 else _PLAIN
     # Nearly every hit is sound, which encoding it tells; only what is not is looked through value by value.
-    encoded = encode_sound(_with_scores(_checked(hit, score, left_out, shallow), scores))
+    encoded = encode_sound(_checked(hit, score, left_out, shallow, scores))
     if encoded is None:
-        encoded = encode(_with_scores(_checked(hit, score, left_out, deep), scores))
+        encoded = encode(_checked(hit, score, left_out, deep, scores))
     return Raw(encoded)
 
 
-def _with_scores(sealed: dict[str, Any], scores: Mapping[str, float]) -> dict[str, Any]:
-    if scores:
-        sealed["scores"] = {**sealed.get("scores", _NO_SCORES), **scores}
-    return sealed
-
-
-def _checked(hit: Hit, score: float, left_out: Container[str], checks: Mapping[str, Check]) -> dict[str, Any]:
+def _checked(
+    hit: Hit, score: float, left_out: Container[str], checks: Mapping[str, Check], scores: Mapping[str, float]
+) -> dict[str, Any]:
     sealed: dict[str, Any] = {"id": mend(hit.id), "score": score}
     if hit.confidence is not None and 0 <= hit.confidence <= 1:
         sealed["confidence"] = hit.confidence
@@ -74,7 +70,9 @@ def _checked(hit: Hit, score: float, left_out: Container[str], checks: Mapping[s
             continue
         checked = checks.get(name, _anything)(value)
         if checked is not _BAD:
-            sealed[mend(name)] = checked
+            sealed[name if name in checks else mend(name)] = checked
+    if scores:
+        sealed["scores"] = {**sealed.get("scores", _NO_SCORES), **scores}
     return sealed
 
 

@@ -7,7 +7,6 @@ function of what is kept here and of nothing else, so it does not matter when it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -33,8 +32,7 @@ class Fuse(Protocol):
     def __call__(self, rankings: Sequence[Ranking], limit: int | None = None) -> tuple[list[Fused], list[str]]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Later:
+class Later(msgspec.Struct, frozen=True):
     """What the window of an answer is made of, should more than its first page be wanted.
 
     ``fuse`` and ``seal`` are kept with it, so they hold nothing of the call. ``size`` is what they take, in bytes.

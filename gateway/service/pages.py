@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -28,8 +27,7 @@ _K = 10
 """Hits on a page where the client names no number (DECISIONS D2)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """All that was found, best first, and what is said beside it. ``whole`` is false for what may not be paged.
 
     With ``later`` the candidates are only those of the first page and the one after them, if there are more.
@@ -45,7 +43,7 @@ class Answer:
     degraded: tuple[str, ...] = ()
     index_version: str | None = None
     rewritten: str | None = None
-    vendor: Mapping[str, Any] = field(default_factory=dict)
+    vendor: Mapping[str, Any] = {}
     whole: bool = True
     later: Later | None = None
 
@@ -182,8 +180,7 @@ def _said(answer: Answer, found: Sequence[Candidate], counted: tuple[int, ...]) 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Slice:
+class _Slice(msgspec.Struct, frozen=True):
     """What of a window makes one page; ``fits`` counts from ``offset``."""
 
     offset: int
