@@ -30,6 +30,7 @@ __all__ = [
     "encode",
     "encode_sound",
     "finite",
+    "finite_float",
     "loads",
     "mend",
     "salvage",
@@ -157,6 +158,17 @@ def finite(value: Any) -> bool:
             return True
 
 
+def finite_float(value: Any) -> float | None:
+    """The value as a float; ``None`` for what is no number, and for one that a float cannot hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
 def sound(value: Any, depth: int) -> Any:
     """The value as plain JSON, its strings mended and what JSON does not have as text.
 
@@ -167,6 +179,8 @@ def sound(value: Any, depth: int) -> Any:
             return value
         case str():
             return mend(str(value))
+        case int() if finite_float(value) is None:
+            raise ValueError("not a finite number")  # as most readers of JSON see it
         case int():
             return int(value)
         case float() if math.isfinite(value):

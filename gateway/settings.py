@@ -59,6 +59,7 @@ def _fusing(defaults: Defaults, fusion: FusionSettings, plugins: Plugins) -> Def
         per_document=fusion.per_document,
         across=fusion.across,
         mix=fusion.mix,
+        undated=fusion.undated,
         scorer=fusion.scorer,
     )
 

@@ -87,6 +87,7 @@ class Script:
     cut: Callable[[Sequence[Document], Cutting, Call], Awaitable[IndexAddResult]] | None = None
     delete: Callable[[Sequence[str], Call], Awaitable[int]] | None = None
     meta_complete: bool = True
+    logit: bool = False
     federates: bool = False
     queries: list[EngineQuery] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
@@ -111,6 +112,10 @@ class ScriptedEngine(Engine):
 
     def capabilities(self) -> Capabilities:
         return self._capabilities
+
+    @property
+    def rerank_logit(self) -> bool:  # type: ignore[override]  # each script its own
+        return self.script.logit
 
     def vector_need(self, mode: str | None) -> VectorNeed | None:
         return self.script.need

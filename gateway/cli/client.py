@@ -8,20 +8,18 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from gateway import _json
-from gateway.app import OpenGateway, open_gateway
-from gateway.caller import ANONYMOUS
 from gateway.config import GatewayConfig
 from gateway.errors import BackendUnavailable, Timeout, UpstreamError, from_wire
+from gateway.inprocess import Gateway
 from gateway.plugins import Plugins
 from gateway.profiles import check_named
-from gateway.protocol.session import Session
 from gateway.spi.http import HttpClient, HttpSettings, open_http, redacted
 
 __all__ = ["Client", "here", "remote"]
 
 
 class Client(Protocol):
-    async def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    async def call(self, method: str, params: Mapping[str, Any] | None = None, /) -> dict[str, Any]:
         """The result of an RCP method. Raises :class:`~gateway.errors.RcpError` with the gateway's error."""
 
 
@@ -42,15 +40,6 @@ def _result(body: bytes | None) -> dict[str, Any] | None:
         raise from_wire(told)
     result = answer.get("result")
     return result if isinstance(result, dict) else None
-
-
-class _Local:
-    def __init__(self, gateway: OpenGateway, profile: str | None = None) -> None:
-        self._dispatcher = gateway.endpoint(profile).dispatcher
-
-    async def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        session = Session("implicit", ANONYMOUS)
-        return _result(await self._dispatcher.answer(_frame(method, params), session)) or {}
 
 
 class _Remote:
@@ -82,8 +71,8 @@ class _Remote:
 async def here(config: GatewayConfig, plugins: Plugins, profile: str | None = None) -> AsyncIterator[Client]:
     """Opens the gateway of a configuration for as long as the block runs; asks it under a profile."""
     check_named(config, profile)
-    async with open_gateway(config, plugins) as gateway:
-        yield _Local(gateway, profile)
+    async with Gateway(config, profile=profile, plugins=plugins) as gateway:
+        yield gateway
 
 
 @asynccontextmanager

@@ -24,13 +24,19 @@ async def run_explain(config: GatewayConfig, plugins: Plugins, params: Mapping[s
     Raises the error that the request itself would get.
     """
     async with open_gateway(config, plugins) as gateway:
-        rows, losses = gateway.service.explain(decode("retrieve", _json.encode(params)), ANONYMOUS)
+        told = gateway.service.explain(decode("retrieve", _json.encode(params)), ANONYMOUS)
     if as_json:
-        print_json({"engines": rows, "losses": losses})
+        print_json({"engines": told.engines, "stages": told.stages, "losses": told.losses})
         return 0
-    for row in rows:
+    for row in told.engines:
         _print(row)
-    for loss in losses:
+    console().print("stages", style="bold", markup=False)
+    for stage in told.stages:
+        given = [
+            f"{name} {value}" for name, value in stage.items() if name not in ("stage", "by") and value is not None
+        ]
+        _line(stage["stage"], ", ".join([stage["by"], *given]))
+    for loss in told.losses:
         say(f"note: {loss}")
     return 0
 

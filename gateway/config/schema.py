@@ -127,7 +127,8 @@ class FusionSettings(Section, frozen=True):
     ``k`` is the constant of reciprocal rank fusion; ``window`` how deep each engine is asked when the client names no
     ``candidateK``; ``identity`` what makes two hits one document; ``per_document`` how many passages of one document an
     answer may hold. ``across`` is how engines of different ``corpus`` meet: by their scores alone, or scored again
-    together, ``mix`` being the share of that score: by words, or by the engine that ``scorer`` names.
+    together, ``mix`` being the share of that score: by words, or by the engine that ``scorer`` names. ``undated`` is
+    what of its relevance a hit without a readable date keeps under ``recency``.
     """
 
     method: str = "rrf"
@@ -139,6 +140,7 @@ class FusionSettings(Section, frozen=True):
     across: Literal["rrf", "rescore"] = "rrf"
     mix: Annotated[float, Meta(ge=0, le=1, description="mix lies between 0 and 1")] = 0.7
     scorer: str | None = None
+    undated: Annotated[float, Meta(ge=0, le=1, description="undated lies between 0 and 1")] = 0.5
 
 
 class FederationSettings(Section, frozen=True):

@@ -12,7 +12,9 @@ from gateway.federation import offers
 from gateway.federation.offers import GRAPH_OPS, RERANK_METHODS, SCOPES, TRANSFORMS, bound, union, vendor_members
 from gateway.filters import FieldType, Op
 from gateway.model import (
+    MODALITIES,
     PROVENANCE,
+    UNITS,
     UPSTREAM,
     Capabilities,
     CatalogCapability,
@@ -24,6 +26,7 @@ from gateway.model import (
     SessionCapability,
     capabilities_to_wire,
 )
+from gateway.model.vectors import ENCODINGS
 
 if TYPE_CHECKING:
     from gateway.federation.fleet import Member
@@ -161,8 +164,8 @@ def max_candidates(capabilities: Capabilities) -> int | None:
 
 
 _MODES = _among("dense", "sparse", "hybrid")
-_MODALITIES = _among("text", "image", "audio", "code", "multimodal")
-_UNITS = _among("chunk", "passage", "document", "node", "triplet", "path", "subgraph", "community", "tree-node", "page")
+_MODALITIES = _among(*MODALITIES)
+_UNITS = _among(*UNITS)
 _PUBLIC: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
     "retrieve": {
         "max_k": bound,
@@ -283,7 +286,7 @@ def _embed(view: View | None) -> EmbedCapability | None:
         batch_limit=batch_limit(view.capabilities),
         normalized=given.normalized,
         modalities=("text",),
-        encodings=("json", "f32-base64"),
+        encodings=ENCODINGS,
     )
 
 

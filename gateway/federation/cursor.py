@@ -23,6 +23,7 @@ import msgspec
 
 from gateway.caller import Caller
 from gateway.errors import CallerError, Code, StateUnavailable
+from gateway.federation.loss import Loss
 from gateway.model import RetrieveRequest
 from gateway.secret import Secret
 from gateway.spi.codec import DecodeError, Raw, decode, encode
@@ -56,6 +57,14 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     index_version: str | None = None
     rewritten_query: str | None = None
     vendor: dict[str, Any] = {}
+
+    def telling(self, told: Sequence[str]) -> Window:
+        """The window with more that is said of it, structured and as prose."""
+        if not told:
+            return self
+        losses = [*self.vendor.get("losses", ()), *(Loss(kind="note", message=one) for one in told)]
+        vendor = {**self.vendor, "losses": losses}
+        return msgspec.structs.replace(self, notes=(*self.notes, *told), vendor=vendor)
 
 
 class Unsealed(ABC):

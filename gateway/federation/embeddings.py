@@ -17,7 +17,7 @@ from gateway.errors import BackendUnavailable, Timeout, UpstreamError
 from gateway.federation.fleet import Member
 from gateway.federation.loss import Failure
 from gateway.federation.runner import Deadline, EngineCall, run
-from gateway.model import EmbedCapability
+from gateway.model import EmbedCapability, MultiVectorCapability
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import EmbedQuery, Engine
 
@@ -189,7 +189,9 @@ class Embeddings:
             self._used -= _bytes(packed)
 
 
-def sound(given: Sequence[Vector], count: int, offered: EmbedCapability | None = None) -> Sequence[Vector]:
+def sound(
+    given: Sequence[Vector], count: int, offered: EmbedCapability | MultiVectorCapability | None = None
+) -> Sequence[Vector]:
     """What an embedder returned, if it is one vector per text, of the dimension it offers and of finite numbers.
 
     Raises :class:`~gateway.errors.UpstreamError` otherwise: a vector nobody can use is no vector.

@@ -14,16 +14,14 @@ from gateway.federation.capability import Snapshot, View
 from gateway.federation.ids import emitted_id, id_text, own_id, owners
 from gateway.federation.loss import Reason, said
 from gateway.federation.offers import not_offered
-from gateway.federation.reading import sound as sound_hits
+from gateway.federation.replies import sound_graph
 from gateway.federation.several import Errand
-from gateway.fusion import Ranking
-from gateway.model import Hit
 from gateway.spi.call import Call
 from gateway.spi.codec import dumps, mend, sound
 from gateway.spi.engine import Engine
 from gateway.spi.methods import Edge, GraphQuery, GraphReply
 
-__all__ = ["edges_of", "errands", "followups_of", "ranking_of", "summaries_of"]
+__all__ = ["edges_of", "errands", "followups_of", "summaries_of"]
 
 _TEXTS = 32
 _TEXT_LENGTH = 1000
@@ -61,7 +59,7 @@ def errands(
 
 def _asking(query: GraphQuery) -> Any:
     async def ask(engine: Engine, call: Call) -> GraphReply:
-        return await engine.graph(query, call)
+        return sound_graph(await engine.graph(query, call))
 
     return ask
 
@@ -80,22 +78,6 @@ def _seeds_of(seeds: Sequence[str | int | float], snapshot: Snapshot) -> Mapping
         for view in owners(id, views, f"seedIds[{place}]"):
             found.setdefault(view.id, {})[own_id(view.member, id)] = None
     return {id: tuple(own) for id, own in found.items()}
-
-
-def ranking_of(view: View, order: int, hits: Sequence[Hit], *, namespace: bool = False) -> Ranking:
-    """One engine's part, ready for fusion. With ``namespace`` its ids are the engine's own, and told apart as such."""
-    settings = view.member.settings
-    found = sound_hits(hits)
-    if namespace:
-        found = [replace(hit, id=f"{view.id}/{hit.id}") for hit in found]
-    return Ranking(
-        engine=view.id,
-        hits=found,
-        order=order,
-        weight=settings.weight or 1.0,
-        corpus=None if namespace else settings.corpus,
-        trust=settings.trust,
-    )
 
 
 def edges_of(replies: Sequence[tuple[View, GraphReply]], cut: Set[str] = frozenset()) -> list[dict[str, Any]]:
@@ -119,7 +101,7 @@ def _edge(view: View, edge: Edge) -> dict[str, Any] | None:
     try:
         members = sound(edge.members, _MEMBER_DEPTH)
         weight = {} if edge.weight is None else {"weight": sound(float(edge.weight), 1)}
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     ends = {name: emitted_id(view.member, mend(id_text(id))) for name, id in (("src", edge.src), ("dst", edge.dst))}
     further = {name: value for name, value in members.items() if name not in (*ends, "weight") and value is not None}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gateway.errors import invalid_params
 from gateway.federation.capability import View
 from gateway.federation.fleet import Member
+from gateway.fusion import qualify
 
 __all__ = ["emitted_id", "id_text", "own_id", "owners"]
 
@@ -23,8 +24,7 @@ def own_id(member: Member, id: str) -> str:
 
 
 def emitted_id(member: Member, id: str) -> str:
-    corpus = member.settings.corpus
-    return id if corpus is None else f"{corpus}/{id}"
+    return qualify(member.settings.corpus, id)
 
 
 def owners(id: str, views: Sequence[View], field: str) -> list[View]:

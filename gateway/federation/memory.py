@@ -5,7 +5,6 @@ An emitted memory id is ``engine/id``: engine ids hold no slash, so it is split 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence, Set
 from typing import Any
 
@@ -15,9 +14,10 @@ from gateway.errors import CallerError, Code, option_unsupported
 from gateway.federation.capability import Snapshot, View
 from gateway.federation.ids import emitted_id, id_text
 from gateway.federation.offers import not_offered
+from gateway.federation.replies import sound_memory
 from gateway.federation.several import Errand
 from gateway.spi.call import Call
-from gateway.spi.codec import mend
+from gateway.spi.codec import finite_float, mend
 from gateway.spi.engine import Engine
 from gateway.spi.methods import MemoryRecall, MemoryReply
 
@@ -84,7 +84,7 @@ def _owner(views: Sequence[View], memory: str | None) -> tuple[View, str] | None
 
 def _asking(query: MemoryRecall) -> Any:
     async def ask(engine: Engine, call: Call) -> MemoryReply:
-        return await engine.memory_recall(query, call)
+        return sound_memory(await engine.memory_recall(query, call))
 
     return ask
 
@@ -110,6 +110,7 @@ def clues_of(replies: Sequence[tuple[View, MemoryReply]], n: int | None) -> list
         wire = found.setdefault(text or (place, order), {"query": text} if text else {})
         if seeds:
             wire["seedIds"] = list(dict.fromkeys([*wire.get("seedIds", ()), *seeds]))
-        if clue.weight is not None and math.isfinite(clue.weight):
-            wire.setdefault("weight", float(clue.weight))
+        weight = finite_float(clue.weight)
+        if weight is not None:
+            wire.setdefault("weight", weight)
     return list(found.values())[:limit]

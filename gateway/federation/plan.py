@@ -15,6 +15,7 @@ from gateway.federation.leg import Leg, LegBuilder, offer_of
 from gateway.federation.loss import Loss, Reason
 from gateway.federation.options import covers_hybrid, unsupported, wanted_options
 from gateway.federation.profile import EVERYTHING, Profile, within
+from gateway.federation.route import asked_here
 from gateway.federation.select import Selection, by_priority, select
 from gateway.federation.stages import Own, Stages, staged
 from gateway.federation.version import parse as parse_version
@@ -24,9 +25,10 @@ from gateway.fusion.weights import LEG_KINDS
 from gateway.model import FusionOptions, RetrieveRequest, text_of
 from gateway.spi.call import Route
 
-__all__ = ["Defaults", "Quorum", "RetrievePlan", "plan"]
+__all__ = ["DEFAULT_K", "Defaults", "Quorum", "RetrievePlan", "plan"]
 
 DEFAULT_K = 10
+"""Hits in an answer, or on a page, where the client names no number (DECISIONS D2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Defaults:
     transform: str | None = None
     quorum: Quorum | None = None
     per_document: int | None = None
+    undated: float = 0.5
     own: Own = field(default_factory=Own)
     profile: Profile = EVERYTHING
 
@@ -169,6 +172,7 @@ def plan(
         named=defaults.transform,
         per_document=defaults.per_document,
         alone=len(planned) == 1 and pinned is None,
+        by_rank=_method(request, defaults) == "rrf",
     )
     losses += unsupplied
     turns, spared = _turns(legs, reasons, selection)
@@ -243,8 +247,7 @@ def _unknown_method(request: RetrieveRequest, defaults: Defaults) -> list[Loss]:
 
 def _mix(meta: Mapping[str, Any], defaults: Defaults, planned: Sequence[View]) -> float | None:
     """Whether corpora are scored together is decided here, failed engines counted in, and never from replies."""
-    own = meta.get("x-gateway")
-    across = own.get("across") if isinstance(own, Mapping) else None
+    across = asked_here(meta).get("across")
     across = defaults.across if across is None else across
     if across not in ("rrf", "rescore"):
         raise invalid_params("across is 'rrf' or 'rescore'", field="_meta.x-gateway.across")
@@ -355,7 +358,7 @@ def _strategy(request: RetrieveRequest, defaults: Defaults, offers: Sequence[Leg
     ranks = defaults.strategies["rrf"]
     if fusion.rrf_k is not None and isinstance(ranks, Rrf):
         ranks = Rrf(fusion.rrf_k)
-    name = fusion.method if fusion.method is not None and fusion.method in defaults.strategies else defaults.method
+    name = _method(request, defaults)
     strategy = ranks if name == "rrf" else defaults.strategies[name]
     if isinstance(strategy, Convex):
         alpha = strategy.alpha if fusion.alpha is None else fusion.alpha
@@ -365,6 +368,12 @@ def _strategy(request: RetrieveRequest, defaults: Defaults, offers: Sequence[Leg
         strategy = Convex(alpha=alpha, fallback=ranks)
     strategy, notes = choose(strategy, offers, ranks)
     return strategy, [note.text for note in notes]
+
+
+def _method(request: RetrieveRequest, defaults: Defaults) -> str:
+    """The fusion that the client asks for, if there is such a one, else the configured one."""
+    given = None if request.fusion is None else request.fusion.method
+    return given if given is not None and given in defaults.strategies else defaults.method
 
 
 def _one_of_each(offers: Sequence[LegOffer]) -> bool:

@@ -14,15 +14,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gateway.federation.capability import View
 from gateway.federation.leg import Leg
 from gateway.federation.loss import Loss, said
 from gateway.filters import judged
+from gateway.fusion import Ranking
 from gateway.model import Hit, member
 from gateway.spi.call import Call
-from gateway.spi.codec import mend
+from gateway.spi.codec import finite_float, mend
 from gateway.spi.engine import Engine, EngineQuery
 
-__all__ = ["Reply", "read", "sound"]
+__all__ = ["Reply", "ranking_of", "read", "sound"]
 
 logger = logging.getLogger("gateway.recall")
 
@@ -30,6 +32,8 @@ _REFILLS = 4
 _NOTES = 8
 _TEXT = {str}
 _NUMBER = {float, type(None)}
+_LONGEST = 65_536
+"""Characters of an index version or of a rewritten query."""
 
 
 @dataclass(slots=True)
@@ -79,8 +83,8 @@ async def read(
             reply.tell("note", said(note))
         reply.hits = [hit for hit in hits if accept(hit)] if accept is not None else hits
         reply.scanned = len(given)
-        reply.version = answer.index_version
-        reply.rewritten = answer.rewritten_query
+        reply.version = _text(answer.index_version)
+        reply.rewritten = _text(answer.rewritten_query)
         reply.pages += 1
         exhausted = answer.exhausted or len(given) < k
         if not residual or len(reply.hits) >= leg.depth or exhausted or k >= leg.most:
@@ -107,7 +111,7 @@ def sound(hits: Sequence[Hit]) -> list[Hit]:
         ):
             kept.append(hit)
         elif (id := _id(hit.id)) is not None:
-            kept.append(Hit(id, _number(score), _number(confidence), hit.members))
+            kept.append(Hit(id, finite_float(score), finite_float(confidence), hit.members))
     return kept
 
 
@@ -123,6 +127,11 @@ def _all_sound(hits: Sequence[Hit]) -> bool:
     return all(ids) and "".join(ids).isascii() and math.isfinite(sum([one for one in scores if one is not None]))
 
 
+def _text(value: Any) -> str | None:
+    """A text that says something, of a length that is meant."""
+    return mend(value[:_LONGEST]) or None if isinstance(value, str) else None
+
+
 def _id(id: Any) -> str | None:
     """The id as text (section 16.3): what an adapter took over as a number is a number's text."""
     if isinstance(id, bool) or not isinstance(id, str | int | float):
@@ -134,14 +143,20 @@ def _id(id: Any) -> str | None:
     return mend(str(id)) or None
 
 
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
+def ranking_of(view: View, order: int, hits: Sequence[Hit], *, namespace: bool = False) -> Ranking:
+    """One engine's part of an answer, made sound. With ``namespace`` its ids are its own, and told apart as such."""
+    settings = view.member.settings
+    found = sound(hits)
+    if namespace:
+        found = [replace(hit, id=f"{view.id}/{hit.id}") for hit in found]
+    return Ranking(
+        engine=view.id,
+        hits=found,
+        order=order,
+        weight=settings.weight or 1.0,
+        corpus=None if namespace else settings.corpus,
+        trust=settings.trust,
+    )
 
 
 def _acceptance(leg: Leg, *, verify: bool, complete: bool, reply: Reply) -> Callable[[Hit], bool] | None:

@@ -1,4 +1,4 @@
-"""Where a request has been: depth, path and deadline of federated calls (RCP section 16.2).
+"""What comes in ``_meta``: depth, path and deadline of federated calls (RCP section 16.2), and what is for us alone.
 
 Everything here comes from a client and is clamped, never trusted.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from gateway.errors import Timeout
 from gateway.spi.call import Route
 
-__all__ = ["deadline_of", "route_of", "visited"]
+__all__ = ["asked_here", "deadline_of", "route_of", "visited"]
 
 _PATH_LENGTH = 32
 _NAME_LENGTH = 200
@@ -44,6 +44,12 @@ def _path(given: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     # The latest names are kept: a cycle shows in them, and a path of a million entries is an attack.
     return tuple(str(name)[:_NAME_LENGTH] for name in path[-_PATH_LENGTH:] if isinstance(name, str))
+
+
+def asked_here(meta: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a request asks of this gateway alone, under ``x-gateway``; empty if that is no object."""
+    own = meta.get("x-gateway")
+    return own if isinstance(own, Mapping) else {}
 
 
 def deadline_of(meta: Mapping[str, Any], limit: float) -> tuple[float, bool]:

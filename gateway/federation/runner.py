@@ -1,10 +1,10 @@
-"""Every call to an engine goes through here: limiter, breaker, deadline, retries and the error boundary."""
+"""Every call to an engine goes through here: limiter, breaker, deadline, retries, the error boundary, and its end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from gateway.federation.loss import Failure
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import Engine
 
-__all__ = ["Deadline", "EngineCall", "run"]
+__all__ = ["Deadline", "EngineCall", "end_all", "run"]
 
 logger = logging.getLogger("gateway.leg")
 
@@ -159,6 +159,18 @@ async def run(
             member.breaker.failed(probe=probe)
         logger.error("engine %s failed unexpectedly", settings.id, exc_info=error)
         return Failure(settings.id, InternalError("the engine failed unexpectedly"))
+
+
+async def end_all(tasks: Iterable[asyncio.Task[Any]], deadline: Deadline) -> None:
+    """Cancels what still runs and waits for it: at most the reserve, and not beyond the deadline."""
+    running = {task for task in tasks if not task.done()}
+    for task in running:
+        task.cancel()
+    if running:
+        left = (deadline.at - asyncio.get_running_loop().time()) / 2
+        _, stubborn = await asyncio.wait(running, timeout=max(0.005, min(deadline.reserve, left)))
+        for task in stubborn:
+            logger.warning("%s ignores its cancellation and is left to itself", task.get_name())
 
 
 def _judge(member: Member, error: RcpError, *, cut: bool, probe: bool) -> None:

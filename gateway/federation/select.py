@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.errors import invalid_params
 from gateway.federation.capability import Snapshot, View
+from gateway.federation.route import asked_here
 
 __all__ = ["Selection", "by_priority", "named", "prioritised", "reranker", "select", "transformer"]
 
@@ -55,9 +56,7 @@ def select(
 
 def prioritised(meta: Mapping[str, Any], default: str) -> bool:
     """Whether engines are asked in turns, those of the highest priority first."""
-    own = meta.get("x-gateway")
-    given = own if isinstance(own, Mapping) else {}
-    method = given.get("select")
+    method = asked_here(meta).get("select")
     method = default if method is None else method
     if method not in ("all", "priority"):
         raise invalid_params("select is 'all' or 'priority'", field="_meta.x-gateway.select")
@@ -69,8 +68,7 @@ def named(snapshot: Snapshot, meta: Mapping[str, Any]) -> frozenset[str] | None:
 
     An id that does not exist and one that the caller may not see get the same ``-32602``.
     """
-    own = meta.get("x-gateway")
-    engines = own.get("engines") if isinstance(own, Mapping) else None
+    engines = asked_here(meta).get("engines")
     if engines is None:
         return None
     if not isinstance(engines, list) or not all(isinstance(id, str) for id in engines):

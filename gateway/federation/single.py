@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from gateway.federation.embeddings import sound as sound_vectors
 from gateway.federation.fleet import Member
 from gateway.federation.loss import Failure
 from gateway.federation.offers import not_offered
+from gateway.federation.replies import aligned, sound_transform
 from gateway.federation.runner import Deadline, run
 from gateway.federation.select import reranker, transformer
 from gateway.federation.several import Journey, barred, engine_call
@@ -26,7 +28,7 @@ from gateway.federation.vectors import sound_sparse
 from gateway.federation.verdict import surfaced
 from gateway.model import MultiVectorCapability
 from gateway.spi.call import Call, ClientCall, Route
-from gateway.spi.codec import encode, mend, sound
+from gateway.spi.codec import encode, sound
 from gateway.spi.engine import EmbedQuery, Engine, RerankQuery, SparseVector, TransformQuery, TransformReply
 from gateway.spi.methods import Matrix
 
@@ -49,6 +51,7 @@ T = TypeVar("T")
 _VENDOR_METHOD = re.compile(r"x-[a-z0-9-]+(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*){1,4}\Z")
 """A name that means the same in a path of HTTP: it goes into one."""
 _VENDOR_LENGTH = 128
+_MOST = sys.float_info.max
 _VENDOR_DEPTH = 64
 _VENDOR_BYTES = 4 * 1024 * 1024
 _VENDORS_OWN = (
@@ -189,14 +192,8 @@ async def embed_multi(single: Single, inputs: Sequence[str], kind: str) -> list[
 def _sound_matrices(given: Sequence[Matrix], count: int, offered: MultiVectorCapability | None) -> list[Matrix]:
     if len(given) != count:
         raise BackendUnavailable(f"it gave {len(given)} matrices for {count} texts")
-    lengths = {len(row) for matrix in given for row in matrix}
-    if len(lengths) > 1 or 0 in lengths:
-        raise BackendUnavailable("its vectors are not of one dimension")
-    dimension = offered.dimension if offered is not None else None
-    if dimension and lengths and lengths != {dimension}:
-        raise UpstreamError(f"it gave vectors of {lengths.pop()} numbers and offers {dimension}")
-    if not all(math.isfinite(value) for matrix in given for row in matrix for value in row):
-        raise BackendUnavailable("its vectors hold something that is not a finite number")
+    rows = [row for matrix in given for row in matrix]
+    sound_vectors(rows, len(rows), offered)
     return [tuple(tuple(map(float, row)) for row in matrix) for matrix in given]
 
 
@@ -204,16 +201,11 @@ async def rerank(single: Single, query: RerankQuery) -> tuple[float, ...]:
     """A score per passage, aligned; one that the engine left out gets a value below all others."""
 
     async def ask(engine: Engine, call: Call) -> list[float | None]:
-        scores = [
-            None if one is None or not math.isfinite(one) else float(one) for one in await engine.rerank(query, call)
-        ]
-        if len(scores) > len(query.passages):
-            raise BackendUnavailable(f"it gave {len(scores)} scores for {len(query.passages)} passages")
-        return [*scores, *[None] * (len(query.passages) - len(scores))]
+        return aligned(await engine.rerank(query, call), len(query.passages))
 
     scores = await single.ask(ask, stage="rerank")
     least = min((score for score in scores if score is not None), default=0.0)
-    below = min(least - 1.0, math.nextafter(least, -math.inf))
+    below = max(min(least - 1.0, math.nextafter(least, -math.inf)), -_MOST)  # and no infinity
     return tuple(below if score is None else score for score in scores)
 
 
@@ -242,12 +234,10 @@ async def transform(single: Single, query: TransformQuery) -> TransformReply:
     """At least one query and at most ``n``: what an engine gives beyond that, or that is blank, is left out."""
 
     async def ask(engine: Engine, call: Call) -> TransformReply:
-        return await engine.transform(query, call)
+        return sound_transform(await engine.transform(query, call), query.n)
 
     reply = await single.ask(ask, stage="transform")
-    queries = tuple(mend(one) for one in reply.queries if one.strip())[: query.n]
-    hypothetical = mend(reply.hypothetical) if reply.hypothetical is not None else None
-    return replace(reply, queries=queries or (query.text,), hypothetical=hypothetical)
+    return replace(reply, queries=reply.queries or (query.text,))
 
 
 def vendors(snapshot: Snapshot, method: str, named: Collection[str] | None) -> View:

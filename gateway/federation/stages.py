@@ -18,15 +18,15 @@ from gateway.federation.capability import Snapshot, View, max_candidates
 from gateway.federation.leg import Ask, Leg
 from gateway.federation.loss import Loss
 from gateway.federation.options import unsupported
+from gateway.federation.route import asked_here
 from gateway.federation.select import reranker, transformer
 from gateway.model import MmrOptions, RecencyOptions, RerankOptions, RetrieveRequest
+from gateway.model.vectors import ENCODINGS
 
 __all__ = ["Own", "Rerank", "Rewrite", "Stages", "staged"]
 
 _LAMBDA = 0.5
 """Of MMR where the client names none (section 7.7)."""
-
-ENCODINGS = ("json", "f32-base64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,6 @@ class Stages(msgspec.Struct, frozen=True):
     comparable: bool = False
     """Whether all hits' vectors come from one embedder, so that they can be held against each other."""
     pushed: tuple[str, ...] = ()
-    left_out: frozenset[str] = frozenset()
-    """Options that nobody supplies and the client can do without."""
 
 
 def staged(
@@ -79,11 +77,12 @@ def staged(
     named: str | None,
     per_document: int | None,
     alone: bool,
+    by_rank: bool,
 ) -> tuple[Stages, list[Leg], list[Loss]]:
     """Who does which stage, the legs with what is pushed into them, and what nobody can do.
 
-    ``alone`` says that the single leg, if there is one, is all that was planned. Raises ``-32005`` under ``strict``
-    for a stage that nobody can supply.
+    ``alone`` says that the single leg, if there is one, is all that was planned; ``by_rank`` that fusion keeps the
+    order of a list, whatever its scores. Raises ``-32005`` under ``strict`` for a stage that nobody can supply.
     """
     losses: list[Loss] = []
     only = legs[0] if alone and len(legs) == 1 else None
@@ -92,8 +91,9 @@ def staged(
     rewrite = _rewrite(request, snapshot, only, named, pushed, losses)
     rerank = _rerank(request, snapshot, only, own, depth, pushed, losses)
     plain = rerank is None and request.recency is None and request.min_score is None and per_document is None
+    plain = plain and request.session_id is None and by_rank
     mmr = None if request.mmr is None else _given(request.mmr)
-    if mmr is not None and only is not None and plain and request.session_id is None and _diversifies(only):
+    if mmr is not None and only is not None and plain and _diversifies(only):
         pushed["mmr"], mmr = MmrOptions(lambda_=mmr), None
     if request.encoding not in (None, *ENCODINGS):
         losses.append(unsupported("encoding", request.encoding, strict=request.strict))
@@ -105,7 +105,6 @@ def staged(
         mmr=mmr,
         comparable=_comparable(legs),
         pushed=tuple(pushed),
-        left_out=frozenset(loss.option for loss in losses if loss.option is not None),
     )
     off = rerank is not None or request.rerank is False
     vectors = stages.mmr is not None and stages.comparable
@@ -166,7 +165,12 @@ def _rerank(
         return Rerank(None, own.method, None, min(top_n, own.candidates))
     offered = view.capabilities.rerank
     told = method or next(iter((offered.methods if offered else None) or ()), "rerank")
-    return Rerank(view, told, model, min(top_n, max_candidates(view.capabilities) or top_n))
+    most = max_candidates(view.capabilities) or top_n
+    if wanted.top_n is not None and most < top_n:
+        losses.append(
+            Loss(kind="clamped", message=f"rerank.topN is at most {most}", engine=view.id, option="rerank.topN")
+        )
+    return Rerank(view, told, model, min(top_n, most))
 
 
 def _reranks(only: Leg, wanted: RerankOptions, *, supplied: bool) -> bool:
@@ -197,8 +201,7 @@ def _given(mmr: MmrOptions) -> float:
 
 def _per_document(meta: Mapping[str, Any], default: int | None) -> int | None:
     """``_meta["x-gateway"].perDocument``: at most so many passages of one document; ``null`` leaves the default."""
-    own = meta.get("x-gateway")
-    given = own.get("perDocument") if isinstance(own, Mapping) else None
+    given = asked_here(meta).get("perDocument")
     if given is None:
         return default
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:

@@ -9,16 +9,16 @@ from msgspec.structs import replace
 
 from gateway.federation.loss import Failure, Loss, said
 from gateway.federation.plan import RetrievePlan
+from gateway.federation.replies import sound_transform
 from gateway.federation.runner import Deadline, EngineCall, run
 from gateway.model import Content
 from gateway.spi.call import Call, Route
-from gateway.spi.codec import mend
 from gateway.spi.engine import Engine, EngineQuery, TransformQuery, TransformReply
 
-__all__ = ["Form", "Forms", "transformed"]
+__all__ = ["VARIANTS", "Form", "Forms", "transformed"]
 
 VARIANTS = 3
-"""How many queries ``multi-query`` and ``decompose`` are asked to make."""
+"""How many queries ``multi-query`` and ``decompose`` are asked to make, where the client names no number."""
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ async def transformed(plan: RetrievePlan, deadline: Deadline, route: Route) -> F
     query = TransformQuery(text=plan.query, method=rewrite.method, n=VARIANTS)
 
     async def ask(engine: Engine, call: Call) -> TransformReply:
-        return await engine.transform(query, call)
+        return sound_transform(await engine.transform(query, call), VARIANTS + 1)
 
     reply = await run(rewrite.view.member, ask, EngineCall(route), deadline)
     if isinstance(reply, Failure):
@@ -74,10 +74,8 @@ async def transformed(plan: RetrievePlan, deadline: Deadline, route: Route) -> F
         return Forms((original,), losses=(Loss(kind="degraded", message=why, engine=reply.engine, option="rewrite"),))
     losses = tuple(Loss(kind="note", message=said(note), engine=rewrite.view.id) for note in reply.notes[:8])
     if rewrite.method == "hyde":
-        passage = mend(reply.hypothetical or "").strip()
-        return Forms((Form(plan.query, passage or None),), passage or None, losses)
-    made = [mend(one).strip() for one in reply.queries[: VARIANTS + 1]]
-    texts = _texts(plan.query, [one for one in made if one], original=rewrite.method in ("multi-query", "step-back"))
+        return Forms((Form(plan.query, reply.hypothetical),), reply.hypothetical, losses)
+    texts = _texts(plan.query, reply.queries, original=rewrite.method in ("multi-query", "step-back"))
     others = "\n".join(text for text in texts if text != plan.query)
     return Forms(tuple(map(Form, texts)), others or None, losses)
 

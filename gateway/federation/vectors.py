@@ -19,7 +19,7 @@ from gateway.federation.transform import Form
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import EmbedQuery, Engine, SparseVector, VectorNeed
 
-__all__ = ["QueryVectors", "Vectors", "sound_sparse"]
+__all__ = ["QueryVectors", "Vectors", "made_by", "sound_sparse"]
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class QueryVectors:
             if ask.need.dimension and len(dense) != ask.need.dimension:
                 told = f"it needs vectors of {ask.need.dimension} numbers; {self._name(ask.need)} gives {len(dense)}"
                 raise UpstreamError(told)
-            self._check_identity(ask.need)
+            made_by(ask.need, self._snapshot)
         if ask.sparse is not None:
             sparse = self._usable(ask.sparse, await asyncio.shield(self._sparse[ask.sparse.embedder]))[place]
         return Vectors(dense, sparse)
@@ -137,15 +137,6 @@ class QueryVectors:
         """An embedder that the caller may not see is not named."""
         return f"its embedder {need.embedder}" if self._snapshot.view(need.embedder) is not None else "its embedder"
 
-    def _check_identity(self, need: VectorNeed) -> None:
-        """Found at the start, unless the embedder was first seen later. Raises ``UpstreamError``."""
-        member = self._snapshot.embedder(need.embedder)
-        made = "" if member is None else identity_of(member)
-        if need.identity and made not in ("", need.identity):
-            told = f"it holds vectors made by {need.identity!r}; {self._name(need)} makes those of {made!r}"
-            seen = self._snapshot.view(need.embedder) is not None
-            raise UpstreamError(told if seen else "it holds vectors made by another embedder than its own")
-
     def _usable(self, need: VectorNeed, found: T | Failure) -> T:
         """The vector, or the embedder's failure as this leg's own; not quoted if the caller may not see it."""
         if not isinstance(found, Failure):
@@ -153,6 +144,21 @@ class QueryVectors:
         seen = self._snapshot.view(need.embedder) is not None
         told = f"{self._name(need)} failed: {found.error.message}" if seen else f"{self._name(need)} failed"
         raise Timeout(told) if found.client_deadline else _unavailable(told, found.error)
+
+
+def made_by(need: VectorNeed, snapshot: Snapshot) -> str:
+    """The identity of the embedder, ``""`` if it is not known.
+
+    Raises ``UpstreamError`` if the stored vectors are another's, which cannot be compared with its own. That is found
+    at the start, unless the embedder was first seen later. One that the caller may not see is not named.
+    """
+    embedder = snapshot.embedder(need.embedder)
+    made = "" if embedder is None else identity_of(embedder)
+    if need.identity and made not in ("", need.identity):
+        told = f"it holds vectors made by {need.identity!r}; its embedder {need.embedder} makes those of {made!r}"
+        seen = snapshot.view(need.embedder) is not None
+        raise UpstreamError(told if seen else "it holds vectors made by another embedder than its own")
+    return made
 
 
 def sound_sparse(vectors: Sequence[SparseVector], count: int) -> list[SparseVector]:

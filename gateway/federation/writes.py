@@ -5,18 +5,21 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
 from gateway.errors import BackendUnavailable, RcpError, UpstreamError, invalid_params
 from gateway.federation.capability import Snapshot
 from gateway.federation.embeddings import Vector
-from gateway.federation.fleet import Member, identity_of
+from gateway.federation.fleet import Member
 from gateway.federation.ids import emitted_id, id_text, own_id
 from gateway.federation.single import Single, embed
+from gateway.federation.vectors import made_by
 from gateway.federation.verdict import surfaced
 from gateway.model import Document, IndexAddResult
 from gateway.spi.call import Call
+from gateway.spi.codec import mend
 from gateway.spi.engine import Engine, VectorNeed
 from gateway.spi.methods import Cutting
 from gateway.spi.passage import passage_id
@@ -26,6 +29,7 @@ __all__ = ["Cut", "index_add", "index_delete"]
 Cut = Callable[[Sequence[Document]], Awaitable[list[list[Document]]]]
 """Cuts documents into pieces, named by :func:`~gateway.spi.passage.passage_id` from 0, one list for each."""
 
+_MOST = 2**53 - 1
 _FEWEST = 4
 _PIECES = 256
 """How many pieces are looked for at once, over all documents; each has its share, ``_FEWEST`` at least."""
@@ -56,7 +60,7 @@ async def index_add(
     stored = await _add(single, named, snapshot, cutting)
     # Ids are positional (section 7.10); the ones we gave are right, whatever the engine counts.
     ids = stored.ids if len(stored.ids) == len(named) else [str(document.id) for document in named]
-    return replace(stored, ids=tuple(emitted_id(member, one) for one in ids))
+    return IndexAddResult(ids=tuple(emitted_id(member, one) for one in ids), chunks=stored.chunks)
 
 
 async def _add(
@@ -64,18 +68,32 @@ async def _add(
 ) -> IndexAddResult:
     assert single.member.engine is not None
     need = single.member.engine.document_need()
-    made_by = ""
+    made = ""
     if need is not None:
-        made_by = _made_by(single.member.settings.id, need, snapshot)
+        try:
+            made = made_by(need, snapshot)
+        except UpstreamError as error:
+            raise surfaced(single.member.settings.id, error) from error
         given = await _document_vectors(single, need, [document.text for document in named], snapshot)
         named = [replace(one, vector=list(vector)) for one, vector in zip(named, given, strict=True)]
 
     async def add(engine: Engine, call: Call) -> IndexAddResult:
-        if made_by:
-            await engine.embedded_by(made_by, call)
-        return await (engine.index_add(named, call) if cutting is None else engine.index_cut(named, cutting, call))
+        if made:
+            await engine.embedded_by(made, call)
+        return _sound(
+            await (engine.index_add(named, call) if cutting is None else engine.index_cut(named, cutting, call))
+        )
 
     return await single.ask(add, write=True)
+
+
+def _sound(stored: Any) -> IndexAddResult:
+    """What an engine says it has stored. It has, so that what cannot be read of it is left out and no failure."""
+    ids: Any = getattr(stored, "ids", ())
+    fits = isinstance(ids, list | tuple) and all(isinstance(one, str) and one for one in ids)
+    chunks: Any = getattr(stored, "chunks", None)
+    counted = isinstance(chunks, int) and not isinstance(chunks, bool) and 0 <= chunks <= _MOST
+    return IndexAddResult(ids=tuple(map(mend, ids)) if fits else (), chunks=chunks if counted else None)
 
 
 async def _add_pieces(single: Single, named: Sequence[Document], snapshot: Snapshot, cut: Cut) -> IndexAddResult:
@@ -86,17 +104,6 @@ async def _add_pieces(single: Single, named: Sequence[Document], snapshot: Snaps
     await _clear(single, {id: len(own) for id, own in pieces.items()}, whole=True)
     count = sum(map(len, pieces.values()))
     return IndexAddResult(ids=tuple(emitted_id(single.member, str(document.id)) for document in named), chunks=count)
-
-
-def _made_by(id: str, need: VectorNeed, snapshot: Snapshot) -> str:
-    """The identity of the embedder. Raises if the stored vectors are another's: a mixture could not be searched."""
-    embedder = snapshot.embedder(need.embedder)
-    made = "" if embedder is None else identity_of(embedder)
-    if need.identity and made not in ("", need.identity):
-        seen = snapshot.view(need.embedder) is not None
-        told = f"it holds vectors made by {need.identity!r}; its embedder {need.embedder} makes those of {made!r}"
-        raise surfaced(id, UpstreamError(told if seen else "it holds vectors made by another embedder than its own"))
-    return made
 
 
 def _check_names(member: Member, documents: Sequence[Document]) -> None:

@@ -21,7 +21,19 @@ from gateway.model.capability import (
     read_capabilities,
 )
 from gateway.model.content import Content, Query, text_of
-from gateway.model.hit import PROVENANCE, UPSTREAM, Hit, decoded, hit, member, meta_of, text_of_hit, with_meta
+from gateway.model.hit import (
+    MODALITIES,
+    PROVENANCE,
+    UNITS,
+    UPSTREAM,
+    Hit,
+    decoded,
+    hit,
+    member,
+    meta_of,
+    text_of_hit,
+    with_meta,
+)
 from gateway.model.message import (
     CatalogEntry,
     CatalogResult,
@@ -64,7 +76,9 @@ from gateway.model.methods import (
 )
 
 __all__ = [
+    "MODALITIES",
     "PROVENANCE",
+    "UNITS",
     "UPSTREAM",
     "Capabilities",
     "CatalogCapability",

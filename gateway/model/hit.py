@@ -14,8 +14,24 @@ import msgspec
 
 from gateway import _json
 
-__all__ = ["PROVENANCE", "UPSTREAM", "Hit", "decoded", "hit", "member", "meta_of", "text_of_hit", "with_meta"]
+__all__ = [
+    "MODALITIES",
+    "PROVENANCE",
+    "UNITS",
+    "UPSTREAM",
+    "Hit",
+    "decoded",
+    "hit",
+    "member",
+    "meta_of",
+    "text_of_hit",
+    "with_meta",
+]
 
+
+MODALITIES = ("text", "image", "audio", "code", "multimodal")
+UNITS = ("chunk", "passage", "document", "node", "triplet", "path", "subgraph", "community", "tree-node", "page")
+"""The words that the schema has for a hit's ``modality`` and ``unit``."""
 
 PROVENANCE = ("engine", "bodyEngine", "engines", "engineRank", "engineScore", "fusedScore")
 """Metadata keys that only the gateway writes."""

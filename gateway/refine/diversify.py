@@ -9,8 +9,8 @@ from typing import Any
 
 from gateway.fusion.texts import word_set
 from gateway.model import member
+from gateway.model.vectors import numbers_of
 from gateway.refine.candidate import Candidate, body, text
-from gateway.refine.encoding import numbers_of
 from gateway.refine.recency import minmax
 
 __all__ = ["diversified", "document_of", "greedy", "limited"]
@@ -46,24 +46,33 @@ def document_of(candidate: Candidate) -> str:
     return uri if uri is not None else fused.id.partition("#")[0] or fused.id
 
 
-def diversified(found: Sequence[Candidate], weight: float, *, vectors_comparable: bool = False) -> list[Candidate]:
+def diversified(
+    found: Sequence[Candidate],
+    weight: float,
+    *,
+    vectors_comparable: bool = False,
+    over: Callable[[], bool] = lambda: False,
+) -> list[Candidate]:
     """Maximal marginal relevance (Carbonell and Goldstein 1998): each next is the most relevant and the least alike.
 
     ``weight`` is the lambda: 1 keeps the order, 0 looks at likeness only. Relevance is the score between the least and
     the greatest. Likeness is the cosine of the vectors, if ``vectors_comparable`` (they are of one embedder) and every
     document has one; else the share of words that two texts have in common, for all. What is unscored has no
-    relevance and stays behind. Costs some 0.5 µs for each pair of texts, and 4 ns more for each dimension of vectors.
+    relevance and stays behind. Costs some 0.5 µs for each pair of texts, and 4 ns more for each dimension of vectors:
+    once ``over``, those that are left follow in their order.
     """
     scored = [one for one in found if one.score is not None]
     if weight >= 1 or len(scored) < 2:
         return list(found)
     relevance = minmax([one.score for one in scored if one.score is not None])
     likeness = (_by_vectors(scored) if vectors_comparable else None) or _by_words(scored)
-    order = greedy(relevance, likeness, weight)
+    order = greedy(relevance, likeness, weight, over)
     return [*(scored[place] for place in order), *(one for one in found if one.score is None)]
 
 
-def greedy(relevance: Sequence[float], likeness: Likeness, weight: float) -> list[int]:
+def greedy(
+    relevance: Sequence[float], likeness: Likeness, weight: float, over: Callable[[], bool] = lambda: False
+) -> list[int]:
     """Places by weight · relevance − (1 − weight) · likeness to the most alike of all chosen before; ties in order."""
     left = list(range(len(relevance)))
     gains = [weight * one for one in relevance]
@@ -72,6 +81,8 @@ def greedy(relevance: Sequence[float], likeness: Likeness, weight: float) -> lis
     order: list[int] = []
     values = list(gains)
     while left:
+        if over():
+            return [*order, *left]
         chosen = max(left, key=values.__getitem__)  # the first of several that are equal
         left.remove(chosen)
         order.append(chosen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from gateway.refine.cut import cut
 from gateway.refine.diversify import diversified, limited
 from gateway.refine.recency import Recency, aged
 from gateway.refine.rerank import Rerank, Score, reranked
+from gateway.refine.until import Until
 
 __all__ = ["Refined", "Refinements", "refine"]
 
@@ -65,12 +67,14 @@ async def refine(
     told: Told | None = None,
     keep: Keep | None = None,
     vectors_comparable: bool = False,
+    remaining: Callable[[], float] = lambda: math.inf,
 ) -> Refined:
     """The window in its final order. Nothing is lost but what ``seen``, ``min_score`` and ``per_document`` take out.
 
     ``scale`` names what set the fused scores. ``now`` is in seconds since 1970. ``seen`` are emitted ids. ``told``
     hears of the stages that RCP names, after each: ``rerank`` (aged and cut) and ``diversify``. ``keep`` is the
     caller's filter on merged metadata, ``vectors_comparable`` says that all vectors are of one embedder.
+    ``remaining`` tells how many seconds are left for it.
     """
     found = [one for one in candidates(fused) if not _seen(one.fused, seen)] if seen else candidates(fused)
     left_out = len(fused) - len(found)
@@ -95,18 +99,26 @@ async def refine(
     if wanted.per_document is not None:
         found = limited(found, wanted.per_document)
     if wanted.mmr is not None:
-        found = await _diversified(found, wanted.mmr, vectors_comparable)
+        until = Until(remaining())
+        found = await _diversified(found, wanted.mmr, vectors_comparable, until)
+        if until.passed:
+            notes.append("time ran out while the hits were diversified: those at the end follow in their order")
     if told is not None and (wanted.per_document is not None or wanted.mmr is not None):
         told("diversify", found)
     return Refined(candidates=tuple(found), notes=tuple(notes), reranked=count, seen=left_out, scale=scale)
 
 
-async def _diversified(found: list[Candidate], weight: float, vectors_comparable: bool) -> list[Candidate]:
+async def _diversified(
+    found: list[Candidate], weight: float, vectors_comparable: bool, until: Until
+) -> list[Candidate]:
     if weight >= 1:
         return found
     if len(found) <= _INLINE and not vectors_comparable:
         return diversified(found, weight)
-    return await asyncio.to_thread(diversified, found, weight, vectors_comparable=vectors_comparable)
+    try:
+        return await asyncio.to_thread(diversified, found, weight, vectors_comparable=vectors_comparable, over=until)
+    finally:
+        until.end()
 
 
 def _seen(fused: Fused, seen: Known) -> bool:

@@ -63,12 +63,13 @@ def passed_over(ids: Sequence[str], sizes: Sequence[int], budget: int | None) ->
     return [f"passed over, having more tokens than the whole tokenBudget of {budget}: {', '.join(named)}{more}"]
 
 
-def emitted(found: Iterable[Candidate], lowest: float = math.inf) -> list[float]:
+def emitted(found: Iterable[Candidate]) -> list[float]:
     """The scores to send, which never rise: each its own or the one before, whichever is less.
 
-    ``lowest`` is the last score of the page before. What is unscored takes the score before it.
+    What is unscored takes the score before it.
     """
     scores: list[float] = []
+    lowest = math.inf
     for one in found:
         if one.score is not None:
             lowest = min(lowest, one.score)
@@ -83,9 +84,8 @@ def sealed(
     include_vectors: bool,
     encoding: str | None = None,
     keep: Callable[[dict[str, Any]], bool] | None = None,
-    lowest: float = math.inf,
 ) -> tuple[Raw, ...]:
-    """All of them as final JSON. ``encoding`` is that of vectors; ``lowest`` and the scores are those of emitted."""
+    """All of them as final JSON. ``encoding`` is that of vectors; ``keep`` the caller's filter on merged metadata."""
     return tuple(
         [
             seal(
@@ -96,7 +96,7 @@ def sealed(
                 encoding=encoding,
                 scores=one.scores,
             )
-            for one, score in zip(found, emitted(found, lowest), strict=True)
+            for one, score in zip(found, emitted(found), strict=True)
         ]
     )
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 import msgspec
 
+from gateway._json import finite_float
 from gateway.errors import RcpError
 from gateway.refine.candidate import Candidate, text
 
@@ -21,8 +20,6 @@ class Rerank(msgspec.Struct, frozen=True, kw_only=True):
     """``top_n`` is how many are reranked. ``logit``: the scores are log-odds, so that a sigmoid makes them shares."""
 
     top_n: int
-    method: str | None = None
-    model: str | None = None
     logit: bool = False
 
 
@@ -55,7 +52,7 @@ async def reranked(found: Sequence[Candidate], wanted: Rerank, query: str, score
     if len(given) > len(texts):
         return _failed(found, f"it gave {len(given)} scores for {len(texts)} passages")
     pairs = zip(texts, given, strict=False)  # the passages at the end may have got none
-    numbers = {place: number for (place, _), one in pairs if (number := _number(one)) is not None}
+    numbers = {place: number for (place, _), one in pairs if (number := finite_float(one)) is not None}
     if not numbers:
         return _failed(found, "it scored none of the passages")
     order = sorted(numbers, key=lambda place: (-numbers[place], place))
@@ -67,14 +64,3 @@ async def reranked(found: Sequence[Candidate], wanted: Rerank, query: str, score
 
 def _failed(found: Sequence[Candidate], why: str) -> Reranked:
     return Reranked(list(found), note=f"not reranked, the order is that of fusion: {why}")
-
-
-def _number(value: Any) -> float | None:
-    """The score as a finite float; an engine may give anything."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None

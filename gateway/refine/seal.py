@@ -7,21 +7,16 @@ came: they may hold line breaks, bad UTF-8 or numbers no parser takes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway._json import Raw, encode, encode_sound, mend, sound
-from gateway.model import Hit, decoded
-from gateway.refine.encoding import F32_BASE64, numbers_of, packed_floats
+from gateway._json import Raw, encode, encode_sound, finite_float, mend, sound
+from gateway.model import MODALITIES, UNITS, Hit, decoded
+from gateway.model.vectors import F32_BASE64, numbers_of, packed_floats
 
 __all__ = ["seal"]
 
-_MODALITIES = frozenset({"text", "image", "audio", "code", "multimodal"})
-_UNITS = frozenset(
-    {"chunk", "passage", "document", "node", "triplet", "path", "subgraph", "community", "tree-node", "page"}
-)
 _CONTENT_TYPES = frozenset({"text", "image", "audio", "blob"})
 _LEFT_OUT = {(True, True): (), (True, False): ("vector",), (False, True): ("text",), (False, False): ("text", "vector")}
 _NO_SCORES: Mapping[str, float] = MappingProxyType({})
@@ -77,11 +72,22 @@ def _checked(
 
 
 def _anything(value: Any) -> Any:
-    """A member the schema does not know: any sound JSON."""
+    """A member the schema does not know: any sound JSON, without members that are null (section 4.6)."""
+    found = _any_json(value)
+    return found if found is _BAD else _without_nulls(found)
+
+
+def _any_json(value: Any) -> Any:
     try:
         return sound(value, _DEPTH)
     except ValueError:
         return _BAD
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _shallow_meta(value: Any) -> Any:
@@ -91,7 +97,7 @@ def _shallow_meta(value: Any) -> Any:
 def _meta(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return _BAD
-    kept = {mend(str(key)): _anything(item) for key, item in value.items()}
+    kept = {mend(str(key)): _any_json(item) for key, item in value.items()}  # nulls are the document's own
     return {key: item for key, item in kept.items() if item is not _BAD}
 
 
@@ -109,13 +115,7 @@ def _count(value: Any) -> Any:
 
 
 def _integer(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return int(value) if value == int(value) else None
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return int(value) if finite_float(value) is not None and value == int(value) else None
 
 
 def _vector(value: Any) -> Any:
@@ -131,7 +131,8 @@ def _packed_vector(value: Any) -> Any:
 def _scores(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return _BAD
-    return {mend(str(name)): float(number) for name, number in value.items() if _number(number)} or _BAD
+    numbers = ((mend(str(name)), finite_float(number)) for name, number in value.items())
+    return {name: number for name, number in numbers if number is not None} or _BAD
 
 
 def _shape(texts: frozenset[str], integers: frozenset[str]) -> Callable[[Any], Any]:
@@ -177,9 +178,9 @@ def _trust(value: Any) -> Any:
     if not isinstance(value, Mapping) or value.get("level") not in ("trusted", "community", "untrusted"):
         return _BAD
     trust: dict[str, Any] = {"level": value["level"]}
-    score: Any = value.get("score")
-    if _number(score) and 0 <= score <= 1:
-        trust["score"] = float(score)
+    score = finite_float(value.get("score"))
+    if score is not None and 0 <= score <= 1:
+        trust["score"] = score
     for name in ("injectionSuspected", "sanitized"):
         if isinstance(value.get(name), bool):
             trust[name] = value[name]
@@ -211,8 +212,8 @@ def _edge(value: Any) -> bool:
 _CHECKS: dict[str, Check] = {
     "text": _text,
     "content": _content,
-    "modality": _one_of(_MODALITIES),
-    "unit": _one_of(_UNITS),
+    "modality": _one_of(frozenset(MODALITIES)),
+    "unit": _one_of(frozenset(UNITS)),
     "level": _count,
     "meta": _meta,
     "vector": _vector,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol
 
 from gateway._json import mend
 from gateway.errors import ConfigError
+from gateway.refine.until import Until
 
 __all__ = ["Estimate", "Tokens", "exact", "sizes"]
 
@@ -20,6 +23,9 @@ _LETTERS = 4
 """Of a word in ASCII, to a token; half as many in Cyrillic."""
 
 
+_READ = 20_000
+_FAR = 32
+"""Characters for each token of a budget: nearly any text of more does not fit."""
 _INLINE_CHARACTERS = 50_000
 """Some 5 ms of counting; what is longer goes to a thread, so that other calls are not held up."""
 
@@ -82,10 +88,29 @@ def exact(path: Path) -> Tokens:
     return _Exact(tokenizer)
 
 
-async def sizes(tokens: Tokens, texts: Sequence[str]) -> tuple[int, ...]:
-    """The tokens of each text, without holding up other calls."""
+async def sizes(
+    tokens: Tokens, texts: Sequence[str], budget: int | None = None, seconds: float = math.inf
+) -> tuple[int, ...]:
+    """The tokens of each text, without holding up other calls; of the first of them, if ``seconds`` are not enough.
+
+    Of a text that is far too long for the ``budget`` so much of the beginning is counted that this is certain.
+    """
+    until = Until(seconds)
+    most = math.inf if budget is None else budget
+
+    def size(text: str) -> int:
+        if most < math.inf and len(text) > (far := max(_READ, int(_FAR * most))):
+            beginning = tokens.count(text[:far])
+            if beginning > most:
+                return beginning
+        return tokens.count(text)
 
     def counted() -> tuple[int, ...]:
-        return tuple(map(tokens.count, texts))
+        return tuple(size(text) for text in takewhile(lambda _: not until(), texts))
 
-    return counted() if sum(map(len, texts)) <= _INLINE_CHARACTERS else await asyncio.to_thread(counted)
+    if sum(map(len, texts)) <= _INLINE_CHARACTERS:
+        return counted()
+    try:
+        return await asyncio.to_thread(counted)
+    finally:
+        until.end()

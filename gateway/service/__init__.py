@@ -12,6 +12,7 @@ from typing import Any
 from gateway.caller import Caller
 from gateway.federation.capability import Offer, Snapshot, full, published
 from gateway.federation.embeddings import Embeddings
+from gateway.federation.explain import Explained
 from gateway.federation.fleet import Fleet
 from gateway.federation.origins import Origins
 from gateway.federation.plan import Defaults
@@ -85,8 +86,8 @@ class Service:
         """The level that these capabilities can prove (section 14); L2 needs all that it is made of to be real."""
         return "L2" if full(snapshot.capabilities) else "L1"
 
-    def explain(self, request: RetrieveRequest, caller: Caller) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-        """What a retrieve would do, per engine, and what it would lose. No engine is asked."""
+    def explain(self, request: RetrieveRequest, caller: Caller) -> Explained:
+        """What a retrieve would do, and what it would lose. No engine is asked."""
         return self._retrieval.explain(filled(request, self._profile), self.snapshot(caller))
 
     async def _retrieve(self, request: RetrieveRequest, call: ClientCall) -> Any:

@@ -6,10 +6,11 @@ import time
 
 from gateway.errors import BackendUnavailable, CallerError, Code, invalid_params
 from gateway.federation import feedback, memory
-from gateway.federation.graph import ranking_of
 from gateway.federation.loss import Loss, notes_of
 from gateway.federation.origins import Origins
 from gateway.federation.plan import Defaults
+from gateway.federation.reading import ranking_of
+from gateway.federation.replies import shaped
 from gateway.federation.select import named
 from gateway.federation.several import Answers, ask_several
 from gateway.federation.single import Single
@@ -26,10 +27,11 @@ from gateway.refine.candidate import candidates
 from gateway.refine.pack import sealed
 from gateway.service.account import account, notes_as_losses
 from gateway.service.limits import journey_for, session_for
-from gateway.service.writes import Once, written
+from gateway.service.writes import written
 from gateway.spi.call import Call, ClientCall
 from gateway.spi.engine import Engine
 from gateway.spi.methods import FeedbackQuery, MemoryBuilt, MemoryRecall, MemoryReply, MemoryWrite
+from gateway.state import Idempotency
 
 __all__ = ["Advice"]
 
@@ -40,9 +42,9 @@ _DOCUMENTS = 1000
 class Advice:
     """Holds no request. ``origins`` knows whose the hits were that a caller was given."""
 
-    def __init__(self, defaults: Defaults, origins: Origins, once: Once | None = None) -> None:
+    def __init__(self, defaults: Defaults, origins: Origins, idempotency: Idempotency) -> None:
         self._defaults = defaults
-        self._once = once
+        self._idempotency = idempotency
         self._origins = origins
         self._identity = read_identity(defaults.document_identity)
         self._strategy = defaults.strategies.get("rrf", Rrf())
@@ -82,7 +84,7 @@ class Advice:
         write = MemoryWrite(documents=None if documents is None else tuple(documents), id=own, scope=request.scope)
 
         async def build(engine: Engine, inner: Call) -> MemoryBuilt:
-            built = await engine.memory_build(write, inner)
+            built = shaped(await engine.memory_build(write, inner), MemoryBuilt)
             if not built.id:
                 raise BackendUnavailable("it did not name the memory it built", retryable=False)
             return built
@@ -94,7 +96,7 @@ class Advice:
             tokens = built.tokens if built.tokens is not None and built.tokens >= 0 else None
             return MemoryBuildResult(memory_id=memory.emitted_memory(view, built.id), tokens=tokens)
 
-        return await written(self._once, "memory/build", request, single, call, result, MemoryBuildResult)
+        return await written(self._idempotency, "memory/build", request, single, call, result, MemoryBuildResult)
 
     async def memory_recall(self, request: MemoryRecallRequest, call: ClientCall) -> MemoryRecallResult:
         started = time.perf_counter()

@@ -14,13 +14,13 @@ from gateway.federation.graph import (
     edges_of,
     errands,
     followups_of,
-    ranking_of,
     summaries_of,
 )
 from gateway.federation.loss import Loss
 from gateway.federation.offers import GRAPH_OPS
 from gateway.federation.origins import Origins
 from gateway.federation.plan import DEFAULT_K, Defaults
+from gateway.federation.reading import ranking_of
 from gateway.federation.select import by_priority, named, prioritised
 from gateway.federation.several import Answers, Errand, ask_several
 from gateway.fusion import Rrf, fuse, read_identity

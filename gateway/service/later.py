@@ -78,7 +78,7 @@ class _Held(Unsealed):
         ]
         fused, notes = self._fuse(rankings)
         fresh = [note for note in notes if note not in self._said.notes]
-        window = replace(self._said, ids=tuple([one.id for one in fused]), notes=(*self._said.notes, *fresh))
+        window = replace(self._said.telling(fresh), ids=tuple([one.id for one in fused]))
 
         def seal(places: Sequence[int]) -> tuple[Raw, ...]:
             return self._seal(candidates([fused[place] for place in places]))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from gateway.federation.plan import Defaults
 from gateway.federation.route import deadline_of, route_of, visited
 from gateway.federation.runner import Deadline
 from gateway.federation.several import Journey
 from gateway.spi.call import ClientCall, Route
+from gateway.state import digest
 
 __all__ = ["deadline_for", "journey_for", "route_for", "session_for"]
 
@@ -35,4 +34,4 @@ def session_for(call: ClientCall, id: str | None) -> str | None:
     """What engines are told of a client's session: clients that choose the same name do not meet there."""
     if not id:
         return None
-    return hashlib.blake2b(f"{call.caller.id}\0{id}".encode("utf-8", "replace"), digest_size=16).hexdigest()
+    return digest(call.caller.id, id)

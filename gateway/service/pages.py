@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from gateway._json import Raw
 from gateway.errors import CallerError, Code, StateUnavailable
 from gateway.federation.cursor import Binding, Frozen, Window
+from gateway.federation.plan import DEFAULT_K
 from gateway.model import RetrieveRequest, RetrieveResult, Usage
 from gateway.refine.candidate import Candidate, text
 from gateway.refine.pack import Fit, fit, pack, passed_over
@@ -23,8 +24,7 @@ from gateway.spi.call import ClientCall
 
 __all__ = ["Answer", "Pages"]
 
-_K = 10
-"""Hits on a page where the client names no number (DECISIONS D2)."""
+_UNWAITED = "there is more, but no pages of what not all were waited for: ask for a larger k"
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -70,26 +70,41 @@ class Pages:
             call.caller.id, request.session_id, Binding.of(request, call.caller, forced=self._bound).request
         )
 
-    async def first(self, request: RetrieveRequest, call: ClientCall, answer: Answer, started: float) -> RetrieveResult:
-        """The first page, and a cursor if there is more."""
+    async def first(
+        self,
+        request: RetrieveRequest,
+        call: ClientCall,
+        answer: Answer,
+        started: float,
+        remaining: Callable[[], float],
+    ) -> RetrieveResult:
+        """The first page, and a cursor if there is more. ``remaining`` tells how many seconds are left."""
         found, budget = answer.candidates, answer.budget
-        counted = () if budget is None else await sizes(self._tokens, [text(one) for one in found])
+        counted: tuple[int, ...] = ()
+        if budget is not None:
+            counted = await sizes(self._tokens, [text(one) for one in found], budget, remaining())
+            if len(counted) < len(found):
+                told = f"time ran out while texts were measured: {len(found) - len(counted)} hits are left out"
+                found, answer = found[: len(counted)], replace(answer, notes=(*answer.notes, told))
         fits = fit(counted or [0] * len(found), answer.k, budget)
         binding = Binding.of(request, call.caller, forced=self._bound)
         said = _said(answer, found, counted)
-        more = fits.consumed < len(found) and answer.whole and call.snapshot.capabilities.pagination is not None
-        cursor = await self._held(answer, said, binding, fits.consumed) if more else None
-        if more and cursor is None:
+        more = fits.consumed < len(found) and call.snapshot.capabilities.pagination is not None
+        kept = more and answer.whole
+        cursor = await self._held(answer, said, binding, fits.consumed) if kept else None
+        if kept and cursor is None:
             if answer.later is not None:
                 found = answer.later.candidates()
                 said = _said(answer, found, counted)
             window = replace(said, hits=answer.seal(found))
             frozen, lost = await self._frozen(window, binding)
-            said = replace(said, notes=(*said.notes, *lost))
+            said = said.telling(lost)
             hits = tuple(window.hits[place] for place in fits.places)
             cursor = None if frozen is None else frozen.cursor(fits.consumed)
         else:
             hits = answer.seal([found[place] for place in fits.places])
+            if more and not kept:
+                said = said.telling((_UNWAITED,))
         return await self._page(request, call, binding, said, _Slice(0, fits, hits, cursor), started)
 
     async def _held(self, answer: Answer, said: Window, binding: Binding, end: int) -> str | None:
@@ -121,7 +136,7 @@ class Pages:
         frozen = await self._cursors.resume(request.cursor, binding)
         window, offset = frozen.window, frozen.offset
         left = len(frozen) - offset
-        k = request.k or (_K if request.token_budget is None else left)
+        k = request.k or (DEFAULT_K if request.token_budget is None else left)
         fits = fit(window.sizes[offset:] or [0] * left, min(k, self._max_k), request.token_budget)
         hits = frozen.hits([offset + place for place in fits.places])
         slice = _Slice(offset, fits, hits, frozen.cursor(offset + fits.consumed))
@@ -137,21 +152,21 @@ class Pages:
         started: float,
     ) -> RetrieveResult:
         passed = [page.offset + place for place in page.fits.passed]
-        notes = [*window.notes]
-        notes += passed_over(
+        told = passed_over(
             [window.ids[place] for place in passed], [window.sizes[place] for place in passed], request.token_budget
         )
         if request.session_id is not None and call.snapshot.capabilities.session is not None:
             given = [window.ids[place] for place in range(page.offset, page.offset + page.fits.consumed)]
             session = (call.caller.id, request.session_id, binding.request)
-            notes += await self._trajectories.delivered(*session, given)
+            told += await self._trajectories.delivered(*session, given)
+        window = _telling(window, told)
         call.progress(1.0, "pack", f"{len(page.hits)} hits")
         usage = Usage(
             candidates=window.candidates,
             reranked=window.reranked,
             tokens=None if request.token_budget is None else page.fits.tokens,
             latency_ms=round((time.perf_counter() - started) * 1000, 1),
-            notes=tuple(notes) or None,
+            notes=window.notes or None,
         )
         return pack(
             page.hits,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from gateway._json import Raw
-from gateway.errors import RcpError
+from gateway.errors import RcpError, Timeout
 from gateway.federation.capability import View, max_candidates
 from gateway.federation.plan import RetrievePlan
+from gateway.federation.replies import aligned
 from gateway.federation.runner import Deadline
 from gateway.federation.single import Single
 from gateway.filters import compiled
@@ -22,17 +24,30 @@ from gateway.refine.rerank import Rerank, Score
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import Engine, RerankQuery
 
-__all__ = ["across", "keeper", "plain", "recall_deadline", "refinements", "scorer", "sealer"]
+__all__ = [
+    "across",
+    "keeper",
+    "plain",
+    "recall_deadline",
+    "refinements",
+    "scorer",
+    "sealer",
+    "transform_deadline",
+]
+
+_INLINE_CHARACTERS = 10_000
+"""Some 5 ms of reading; what is longer goes to a thread, so that other calls are not held up."""
 
 
-def refinements(planned: RetrievePlan) -> Refinements:
+def refinements(planned: RetrievePlan, *, undated: float) -> Refinements:
+    """``undated`` is what of its relevance a hit without a date keeps under ``recency``."""
     stages = planned.stages
     rerank, recency = stages.rerank, stages.recency
     return Refinements(
-        rerank=None if rerank is None else Rerank(top_n=rerank.top_n, method=rerank.method, model=rerank.model),
+        rerank=None if rerank is None else Rerank(top_n=rerank.top_n, logit=_logit(rerank.view)),
         recency=None
         if recency is None or recency.field is None or recency.half_life_days is None
-        else Recency(field=recency.field, half_life_days=recency.half_life_days),
+        else Recency(field=recency.field, half_life_days=recency.half_life_days, undated=undated),
         min_score=planned.min_score,
         per_document=stages.per_document,
         mmr=stages.mmr,
@@ -44,6 +59,18 @@ def plain(planned: RetrievePlan) -> bool:
     stages = planned.stages
     chosen = (stages.rerank, stages.recency, stages.per_document, stages.mmr)
     return all(one is None for one in (*chosen, planned.min_score, planned.budget, planned.mix))
+
+
+def _logit(view: View | None) -> bool:
+    engine = None if view is None else view.member.engine
+    return engine is not None and engine.rerank_logit
+
+
+def transform_deadline(planned: RetrievePlan, deadline: Deadline) -> Deadline:
+    """What of the time the query may be rewritten in: the engines that are to search with it need theirs."""
+    if planned.stages.rewrite is None:
+        return deadline
+    return deadline.leaving(max((leg.view.member.settings.timeout for leg in planned.legs), default=0.0))
 
 
 def recall_deadline(planned: RetrievePlan, deadline: Deadline) -> Deadline:
@@ -60,10 +87,23 @@ def scorer(planned: RetrievePlan, deadline: Deadline, route: Route, *, cycle: bo
     if rerank is None:
         return None
     if rerank.view is None:
-        return by_words
+        return _within(deadline)
     return _scored_by(
         Single(rerank.view.member, deadline, route, cycle=cycle), rerank.view, rerank.method, rerank.model
     )
+
+
+def _within(deadline: Deadline) -> Score:
+    """Scores by words, if there is the time."""
+
+    async def score(query: str, passages: Sequence[str]) -> Sequence[float | None]:
+        try:
+            async with asyncio.timeout(deadline.remaining()):
+                return await by_words(query, passages)
+        except TimeoutError:
+            raise Timeout("time ran out") from None
+
+    return score
 
 
 async def across(
@@ -77,7 +117,7 @@ async def across(
         return fused, []
     notes: list[str] = []
     if planned.scorer is not None:
-        score = _scored_by(Single(planned.scorer.member, deadline, route, cycle=cycle), planned.scorer)
+        score = _scored_by(Single(planned.scorer.member, deadline, route, cycle=cycle), planned.scorer, whole=True)
         texts = {place: text for place, one in enumerate(fused) if (text := passage_of(one)) is not None}
         try:
             given = await score(planned.query, list(texts.values()))
@@ -85,13 +125,18 @@ async def across(
             return rescored_by([scores.get(place) for place in range(len(fused))], fused, mix=planned.mix), []
         except RcpError as error:
             notes.append(f"engine {planned.scorer.id} did not score the passages, words did: {error.message}")
-        except ValueError:
-            notes.append(f"engine {planned.scorer.id} gave other than one score for each passage; words did")
-    return rescored(planned.query, fused, mix=planned.mix), notes
+    if sum(len(passage_of(one) or "") for one in fused) <= _INLINE_CHARACTERS:
+        return rescored(planned.query, fused, mix=planned.mix), notes
+    return await asyncio.to_thread(rescored, planned.query, fused, mix=planned.mix), notes
 
 
-def _scored_by(single: Single, view: View, method: str | None = None, model: str | None = None) -> Score:
-    """An engine's scores, in as many calls as it takes. A method that it does not list is not told to it."""
+def _scored_by(
+    single: Single, view: View, method: str | None = None, model: str | None = None, *, whole: bool = False
+) -> Score:
+    """An engine's scores, in as many calls as it takes. A method that it does not list is not told to it.
+
+    ``whole``: an answer that leaves passages out is none.
+    """
     offered = view.capabilities.rerank
     method = method if offered is not None and method in (offered.methods or ()) else None
     most = max_candidates(view.capabilities)
@@ -103,8 +148,8 @@ def _scored_by(single: Single, view: View, method: str | None = None, model: str
             batch = tuple(passages[start : start + size])
             asked = RerankQuery(query=query, passages=batch, method=method, model=model, top_n=len(batch))
 
-            async def ask(engine: Engine, call: Call, asked: RerankQuery = asked) -> Sequence[float | None]:
-                return await engine.rerank(asked, call)
+            async def ask(engine: Engine, call: Call, asked: RerankQuery = asked) -> list[float | None]:
+                return aligned(await engine.rerank(asked, call), len(asked.passages), whole=whole)
 
             found += await single.ask(ask)
         return found

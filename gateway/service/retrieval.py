@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from gateway._json import Raw, canonical
 from gateway.federation.capability import Snapshot
 from gateway.federation.embeddings import Embeddings
-from gateway.federation.explain import explained
+from gateway.federation.explain import Explained, explained
 from gateway.federation.loss import Failure, Loss, notes_of
 from gateway.federation.origins import Origins
 from gateway.federation.plan import Defaults, RetrievePlan, plan
@@ -31,7 +30,16 @@ from gateway.service.later import Fuse, Later
 from gateway.service.limits import deadline_for, route_for
 from gateway.service.pages import Answer, Pages
 from gateway.service.progress import Teller
-from gateway.service.refining import across, keeper, plain, recall_deadline, refinements, scorer, sealer
+from gateway.service.refining import (
+    across,
+    keeper,
+    plain,
+    recall_deadline,
+    refinements,
+    scorer,
+    sealer,
+    transform_deadline,
+)
 from gateway.spi.call import ClientCall, Route
 from gateway.state import digest
 
@@ -63,7 +71,7 @@ class Retrieval:
         admit(call.snapshot, planned)
         fusing = self._fusing(planned)
         teller = Teller(call, planned, lambda replies: fusing(_rankings(planned, replies))[0], seen)
-        forms = await transformed(planned, deadline, route)
+        forms = await transformed(planned, transform_deadline(planned, deadline), route)
         teller.transformed(forms)
         outcomes = await self._recall(planned, forms, call, deadline, route, teller)
         losses = [*planned.losses, *forms.losses, *judge(call.snapshot, planned, outcomes)]
@@ -75,7 +83,7 @@ class Retrieval:
         teller.stage("fuse", candidates(fused))
         refined = await refine(
             fused,
-            refinements(planned),
+            refinements(planned, undated=self._defaults.undated),
             query=planned.query,
             scale=planned.scored_by,
             score=scorer(planned, deadline, route, cycle=cycle),
@@ -84,20 +92,21 @@ class Retrieval:
             told=teller.stage,
             keep=keeper(planned),
             vectors_comparable=planned.stages.comparable,
+            remaining=deadline.remaining,
         )
         losses += [Loss(kind="note", message=note) for note in (*notes, *told, *seen.notes, *refined.notes)]
         seal = self._sealer(planned, call)
         later = Later(rankings, fusing, seal, _weight(request)) if waits else None
         answer = _answer(planned, forms, outcomes, refined, losses, seal, later)
-        return await self._pages.first(request, call, answer, started)
+        return await self._pages.first(request, call, answer, started, deadline.remaining)
 
-    def explain(self, request: RetrieveRequest, snapshot: Snapshot) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-        """What a retrieve would do, per engine, and what it would lose. No engine is asked."""
+    def explain(self, request: RetrieveRequest, snapshot: Snapshot) -> Explained:
+        """What a retrieve would do, and what it would lose. No engine is asked."""
         meta = request.meta or {}
         route = route_of(meta, identity=self._defaults.identity, limit=self._defaults.depth)
         cycle = visited(meta, self._defaults.identity)
         planned = plan(request, snapshot, meta, route=route, cycle=cycle, defaults=self._defaults)
-        return explained(planned), notes_of(planned.losses)
+        return explained(planned)
 
     async def _recall(
         self,

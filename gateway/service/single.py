@@ -9,6 +9,7 @@ from gateway._json import sound
 from gateway.errors import CallerError, Code, invalid_params, option_unsupported
 from gateway.federation.capability import Offer, View, batch_limit, max_candidates
 from gateway.federation.embeddings import Embeddings
+from gateway.federation.loss import said
 from gateway.federation.plan import Defaults
 from gateway.federation.select import named
 from gateway.federation.single import (
@@ -24,6 +25,7 @@ from gateway.federation.single import (
     vendor,
     vendors,
 )
+from gateway.federation.transform import VARIANTS
 from gateway.model import (
     Content,
     EmbedRequest,
@@ -37,7 +39,7 @@ from gateway.model import (
     VendorRequest,
     text_of,
 )
-from gateway.refine.encoding import packed_floats
+from gateway.model.vectors import ENCODINGS, F32_BASE64, packed_floats
 from gateway.refine.lexical import MAX_CANDIDATES, METHOD, by_words
 from gateway.service.limits import journey_for
 from gateway.spi.call import ClientCall
@@ -45,9 +47,9 @@ from gateway.spi.engine import RerankQuery, TransformQuery
 
 __all__ = ["OneEngine"]
 
-_TRANSFORMED = 3
 _MOST_TRANSFORMED = 16
 _VENDOR_DEPTH = 64
+_NOTES = 8
 
 
 class OneEngine:
@@ -67,8 +69,8 @@ class OneEngine:
             raise invalid_params(f"at most {limit} inputs at once", field="inputs")
         vectors = await embed(self._single(view, call), inputs, request.kind or "document", self._embeddings)
         dimension = len(vectors[0]) if vectors else (offered.dimension if offered else None) or 1
-        if request.encoding == "f32-base64":
-            return EmbedResult(vectors=tuple(map(packed_floats, vectors)), dimension=dimension, encoding="f32-base64")
+        if request.encoding == F32_BASE64:
+            return EmbedResult(vectors=tuple(map(packed_floats, vectors)), dimension=dimension, encoding=F32_BASE64)
         return EmbedResult(vectors=vectors, dimension=dimension, encoding=request.encoding)
 
     async def rerank(self, request: RerankRequest, call: ClientCall) -> RerankResult:
@@ -102,13 +104,13 @@ class OneEngine:
         found = await embed_multi(self._single(view, call), inputs, request.kind or "document") if inputs else []
         given = next((len(row) for matrix in found for row in matrix), None)
         dimension = given or (offered.dimension if offered else None) or 1
-        if request.encoding == "f32-base64":
+        if request.encoding == F32_BASE64:
             packed = tuple(tuple(map(packed_floats, matrix)) for matrix in found)
-            return MultiVectorResult(matrices=packed, dimension=dimension, encoding="f32-base64")
+            return MultiVectorResult(matrices=packed, dimension=dimension, encoding=F32_BASE64)
         return MultiVectorResult(matrices=tuple(found), dimension=dimension, encoding=request.encoding)
 
     def _embedding(self, request: EmbedRequest) -> None:
-        if request.encoding not in (None, "json", "f32-base64"):
+        if request.encoding not in (None, *ENCODINGS):
             raise option_unsupported(
                 "encodings are json and f32-base64", option=request.encoding or "", field="encoding"
             )
@@ -127,10 +129,10 @@ class OneEngine:
         if not isinstance(request.query, str):
             self._texts([request.query] if isinstance(request.query, Content) else request.query, "query")
         view = transforming(call.snapshot, request.method, self._offer.transform)
-        n = min(request.n or _TRANSFORMED, _MOST_TRANSFORMED)
+        n = min(request.n or VARIANTS, _MOST_TRANSFORMED)
         query = TransformQuery(text=text_of(request.query), method=request.method, n=n)
         reply = await transform(self._single(view, call), query)
-        meta = {"x-gateway": {"notes": list(reply.notes)}} if reply.notes else None
+        meta = {"x-gateway": {"notes": [said(note) for note in reply.notes[:_NOTES]]}} if reply.notes else None
         return TransformResult(queries=reply.queries, hypothetical=reply.hypothetical, meta=meta)
 
     async def vendor(self, request: VendorRequest, call: ClientCall) -> dict[str, Any]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -31,8 +30,9 @@ from gateway.service.limits import journey_for
 from gateway.spi.call import ClientCall
 from gateway.spi.methods import Cutting
 from gateway.spi.passage import passage_id
+from gateway.state import Idempotency, digest
 
-__all__ = ["Once", "Writes", "written"]
+__all__ = ["Writes", "written"]
 
 R = TypeVar("R", bound=Message)
 
@@ -57,28 +57,13 @@ _REFUSALS = frozenset(
 """With these an engine says that it has not begun."""
 
 
-class Once(Protocol):
-    """What remembers writes by their idempotency keys: ``gateway.state.Idempotency``."""
-
-    async def once(
-        self,
-        caller: str,
-        method: str,
-        key: str,
-        request: str,
-        operation: Callable[[], Awaitable[bytes]],
-        *,
-        untouched: Callable[[RcpError], bool],
-    ) -> bytes: ...
-
-
 class Writes:
-    """Without ``once`` an idempotency key means nothing, like any unknown key of ``_meta``."""
+    """``idempotency`` remembers writes by their keys."""
 
-    def __init__(self, defaults: Defaults, offer: Offer, once: Once | None = None) -> None:
+    def __init__(self, defaults: Defaults, offer: Offer, idempotency: Idempotency) -> None:
         self._defaults = defaults
         self._offer = offer
-        self._once = once
+        self._idempotency = idempotency
 
     async def index_add(self, request: IndexAddRequest, call: ClientCall) -> IndexAddResult:
         if request.documents is None:
@@ -126,11 +111,11 @@ class Writes:
         result: type[R],
     ) -> R:
         single = Single.on(journey_for(call, self._defaults), view)
-        return await written(self._once, method, request, single, call, lambda: write(single), result)
+        return await written(self._idempotency, method, request, single, call, lambda: write(single), result)
 
 
 async def written(
-    once: Once | None,
+    idempotency: Idempotency,
     method: str,
     request: IndexAddRequest | IndexDeleteRequest | MemoryBuildRequest,
     single: Single,
@@ -140,7 +125,7 @@ async def written(
 ) -> R:
     """The write's answer; under an idempotency key the first call's, however often it is asked for."""
     key = _key(call)
-    if key is None or once is None:
+    if key is None:
         return await write()
 
     async def operation() -> bytes:
@@ -149,8 +134,8 @@ async def written(
     def untouched(error: RcpError) -> bool:
         return not single.asked or _refused(error)
 
-    digest = hashlib.blake2b(encode(replace(request, meta=None)), digest_size=16).hexdigest()
-    return decode(await once.once(call.caller.id, method, key, digest, operation, untouched=untouched), result)
+    asked = digest(replace(request, meta=None))
+    return decode(await idempotency.once(call.caller.id, method, key, asked, operation, untouched=untouched), result)
 
 
 def _key(call: ClientCall) -> str | None:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from gateway._json import DecodeError, Raw, ValidationError, decode, dumps, encode, finite, loads, mend, salvage, sound
+from gateway._json import (
+    DecodeError,
+    Raw,
+    ValidationError,
+    decode,
+    dumps,
+    encode,
+    finite,
+    finite_float,
+    loads,
+    mend,
+    salvage,
+    sound,
+)
 
 __all__ = [
     "DecodeError",
@@ -12,6 +25,7 @@ __all__ = [
     "dumps",
     "encode",
     "finite",
+    "finite_float",
     "loads",
     "mend",
     "salvage",

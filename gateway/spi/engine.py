@@ -86,8 +86,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class VectorNeed(msgspec.Struct, frozen=True):
     """This engine needs a query vector for the call, from the engine that ``embedder`` names.
 
-    ``dimension`` is checked against the embedder's when the gateway starts, 0 if the engine does not know. Embedders
-    give dense vectors only: a ``sparse`` need is refused at the start.
+    ``dimension`` is checked against the embedder's when the gateway starts, 0 if the engine does not know. It says
+    nothing of a sparse vector.
 
     ``identity`` is that of the embedder that made the stored vectors, ``""`` if the engine does not know. It must be
     the embedder's own: vectors of two embedders cannot be compared.
@@ -154,6 +154,9 @@ class Engine(ABC):
 
     meta_complete: ClassVar[bool] = False
     """True if a hit carries its whole metadata, so that a missing field really is absent from the document."""
+
+    rerank_logit: ClassVar[bool] = False
+    """True if the scores of :meth:`rerank` are log-odds, so that a sigmoid makes shares of them."""
 
     @abstractmethod
     def capabilities(self) -> Capabilities:

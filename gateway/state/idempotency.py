@@ -9,23 +9,13 @@ from typing import Literal
 import msgspec
 
 from gateway import _json
-from gateway.errors import (
-    BackendUnavailable,
-    CallerError,
-    RateLimited,
-    RcpError,
-    StateUnavailable,
-    UpstreamError,
-    invalid_params,
-)
+from gateway.errors import BackendUnavailable, RateLimited, RcpError, StateUnavailable, invalid_params
 from gateway.state.store import Store, digest
 
-__all__ = ["Idempotency", "refused"]
+__all__ = ["Idempotency"]
 
 _FIELD = "_meta.idempotencyKey"
 _RETRY_MS = 500
-_REFUSALS = frozenset({-32600, -32602, -32001, -32002, -32003, -32004, -32005, -32011, -32012, -32013})
-"""Codes with which a server says that it has not begun."""
 
 _logger = logging.getLogger("gateway.state")
 
@@ -36,13 +26,6 @@ class _Record(msgspec.Struct, frozen=True):
     request: str
     state: Literal["begun", "done"]
     result: bytes = b""
-
-
-def refused(error: RcpError) -> bool:
-    """Whether an error says that nothing was written: somebody refused before beginning."""
-    if isinstance(error, UpstreamError):
-        return error.upstream_code in _REFUSALS
-    return isinstance(error, CallerError | RateLimited)
 
 
 class Idempotency:
@@ -65,7 +48,7 @@ class Idempotency:
         request: str,
         operation: Callable[[], Awaitable[bytes]],
         *,
-        untouched: Callable[[RcpError], bool] = refused,
+        untouched: Callable[[RcpError], bool],
     ) -> bytes:
         """What the operation gave, now or when it was first asked for under this key.
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 from gateway import _json
 from gateway.caller import Caller
-from gateway.errors import InternalError, RcpError
+from gateway.errors import InternalError, RcpError, from_wire
 from gateway.protocol import Dispatcher, Session
 from gateway.spi.facade import Facade, FacadeRequest, FacadeResponse
 from gateway.transports.beside import ClientGone, beside
@@ -38,8 +38,7 @@ class _Door:
         answer = await self._dispatcher.answer(frame, Session("implicit", self._caller))
         decoded = _json.loads(answer or b"{}")
         if "error" in decoded:
-            error = decoded["error"]
-            raise RcpError(error["message"], code=error["code"], data=error.get("data"))
+            raise from_wire(decoded["error"])
         result: dict[str, Any] = decoded["result"]
         return result
 

@@ -153,6 +153,8 @@ class _OnnxEmbedder(Engine):
 
 
 class _OnnxReranker(Engine):
+    rerank_logit = True
+
     def __init__(self, config: OnnxRerankerConfig, context: EngineContext, run: _Run) -> None:
         self._config = config
         self._context = context

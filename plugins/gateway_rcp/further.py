@@ -13,7 +13,7 @@ import msgspec
 from gateway.errors import BackendUnavailable
 from gateway.model import Hit
 from gateway.protocol.peer import Answer
-from gateway.spi.codec import mend
+from gateway.spi.codec import finite_float, mend
 from gateway.spi.methods import (
     Clue,
     Edge,
@@ -122,7 +122,7 @@ def _edge(item: Any) -> Edge | None:
     if src is None or dst is None:
         return None
     members = {name: value for name, value in item.items() if name not in _ENDS and value is not None}
-    return Edge(src=src, dst=dst, weight=replies.finite(item.get("weight")), members=members)
+    return Edge(src=src, dst=dst, weight=finite_float(item.get("weight")), members=members)
 
 
 def transformed(answer: Answer) -> TransformReply:
@@ -159,7 +159,7 @@ def _clue(item: Any) -> Clue | None:
     if not isinstance(item, dict):
         return None
     seeds = tuple(id for one in _list(item.get("seedIds")) if (id := replies.identifier(one)))
-    return Clue(query=_text(item.get("query")), seed_ids=seeds, weight=replies.finite(item.get("weight")))
+    return Clue(query=_text(item.get("query")), seed_ids=seeds, weight=finite_float(item.get("weight")))
 
 
 def matrices(answer: Answer, *, count: int) -> list[Matrix]:

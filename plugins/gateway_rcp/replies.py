@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,15 +10,15 @@ import msgspec
 
 from gateway.errors import BackendUnavailable
 from gateway.model import Hit, IndexAddResult
+from gateway.model.vectors import numbers_of
 from gateway.protocol.peer import Answer
-from gateway.spi.codec import Raw, decode, mend, salvage
+from gateway.spi.codec import Raw, decode, finite_float, mend, salvage
 from gateway.spi.engine import EmbedReply, EngineReply, SparseVector
 from gateway_rcp.encoded import ABSENT, EncodedHit
 
 __all__ = [
     "deleted",
     "embeddings",
-    "finite",
     "hits",
     "identifier",
     "ids",
@@ -115,10 +112,10 @@ def _hit(members: Mapping[str, Raw] | None) -> Hit | None:
     id = identifier(_plain(members.get("id")))
     if id is None:
         return None
-    confidence = finite(_plain(members.get("confidence")))
+    confidence = finite_float(_plain(members.get("confidence")))
     return Hit(
         id,
-        finite(_plain(members.get("score"))),
+        finite_float(_plain(members.get("score"))),
         confidence if confidence is not None and 0 <= confidence <= 1 else None,
         {name: raw for name, raw in members.items() if name not in _READ_APART and not _null(raw)},
     )
@@ -129,10 +126,10 @@ def plain_hit(value: Any) -> Hit | None:
     id = identifier(value.get("id")) if isinstance(value, dict) else None
     if not id:
         return None
-    confidence = finite(value.get("confidence"))
+    confidence = finite_float(value.get("confidence"))
     return Hit(
         id,
-        finite(value.get("score")),
+        finite_float(value.get("score")),
         confidence if confidence is not None and 0 <= confidence <= 1 else None,
         {name: item for name, item in value.items() if name not in _READ_APART and item is not None},
     )
@@ -205,7 +202,7 @@ def _sparse(given: Any) -> SparseVector:
     if not isinstance(indices, list) or not isinstance(values, list) or len(indices) != len(values):
         raise BackendUnavailable("the engine's sparse vector has no indices and values of one length")
     places = [int(item) for item in indices if isinstance(item, int) and not isinstance(item, bool) and item >= 0]
-    numbers = [number for number in map(finite, values) if number is not None]
+    numbers = [number for number in map(finite_float, values) if number is not None]
     if len(places) != len(indices) or len(numbers) != len(values):
         raise BackendUnavailable("the engine's sparse vector holds something that is not a number")
     return SparseVector(tuple(places), tuple(numbers))
@@ -213,21 +210,10 @@ def _sparse(given: Any) -> SparseVector:
 
 def vector(given: Any) -> tuple[float, ...]:
     """Finite numbers, from a list of them or from base64 of little-endian float32 (section 7.3.1)."""
-    if isinstance(given, str):
-        try:
-            packed = base64.b64decode(given, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise BackendUnavailable("the engine's vector is not base64") from error
-        if len(packed) % 4:
-            raise BackendUnavailable("the engine's vector is cut short")
-        given = list(struct.unpack(f"<{len(packed) // 4}f", packed))
-    if not isinstance(given, list):
-        raise BackendUnavailable("the engine's vector is not a list of numbers")
-    numbers = [finite(item) for item in given]
-    whole = tuple(number for number in numbers if number is not None)
-    if len(whole) != len(numbers):
-        raise BackendUnavailable("the engine's vector holds something that is not a finite number")
-    return whole
+    numbers = numbers_of(given)
+    if numbers is None:
+        raise BackendUnavailable("the engine's vector is no list of finite numbers, nor such a list in base64")
+    return tuple(numbers)
 
 
 def scores(answer: Answer, *, count: int) -> list[float | None]:
@@ -237,7 +223,7 @@ def scores(answer: Answer, *, count: int) -> list[float | None]:
     aligned = members.get("scores")
     if isinstance(aligned, list):
         for index, value in enumerate(aligned[:count]):
-            found[index] = finite(value)
+            found[index] = finite_float(value)
     else:
         listed = next(
             (members[key] for key in ("results", "hits", "ranking") if isinstance(members.get(key), list)), None
@@ -257,7 +243,7 @@ def _place(item: Any, found: list[float | None]) -> None:
     index = item.get("index")
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(found) or found[index] is not None:
         return
-    found[index] = finite(item.get("score", item.get("relevance_score")))
+    found[index] = finite_float(item.get("score", item.get("relevance_score")))
 
 
 def ids(answer: Answer, *, given: Sequence[str | None]) -> IndexAddResult:
@@ -305,13 +291,3 @@ def _plain(raw: Raw | None) -> Any:
 def _null(raw: Raw) -> bool:
     # Texts are long: look at the length before making bytes of it.
     return memoryview(raw).nbytes == 4 and bytes(raw) == b"null"
-
-
-def finite(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None

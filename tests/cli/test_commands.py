@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from gateway import Gateway
 from gateway.cli import add as add_module
-from gateway.cli.client import _Local
 from gateway.cli.main import cli
 from gateway.cli.options import retrieve_params
 from gateway.errors import BackendUnavailable
@@ -106,7 +106,7 @@ def test_any_answer_of_a_stranger_can_be_printed(run: Run, monkeypatch: pytest.M
     async def call(self: object, method: str, params: object = None) -> dict[str, Any]:
         return {"hits": hits, "usage": "none", "_meta": 5}
 
-    monkeypatch.setattr(_Local, "call", call)
+    monkeypatch.setattr(Gateway, "call", call)
     done = run("query", "x")
     assert (done.code, done.err) == (0, "")
 

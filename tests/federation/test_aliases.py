@@ -277,7 +277,7 @@ async def test_explain_shows_the_native_part_in_the_engines_words_and_the_rest_i
 
     script = Script(capabilities=offering(pub_year="int"), push=push)
     async with gateway_of({"a": script}, engines={"a": YEAR}) as gateway:
-        (row,), _ = gateway.gateway.service.explain(RetrieveRequest(query="q", filter=RECENT), ANONYMOUS)
+        (row,) = gateway.gateway.service.explain(RetrieveRequest(query="q", filter=RECENT), ANONYMOUS).engines
     assert row["fields"] == {"year": "int"}
     assert row["native"] == {**RECENT, "field": "pub_year"}
     assert row["residual"] == RECENT
@@ -417,7 +417,7 @@ async def test_two_stores_that_name_a_field_differently_are_one_corpus(tmp_path:
         assert {id: meta(recent, id) for id in ids(recent)} == {id: {"year": year} for id, year in RECENT_YEARS.items()}
         others = await gateway.retrieve("fox", filter={"not": RECENT})
         assert sorted(ids(others)) == ["p1", "w1"]
-        rows, _ = gateway.gateway.service.explain(RetrieveRequest(query="fox", filter=RECENT), ANONYMOUS)
+        rows = gateway.gateway.service.explain(RetrieveRequest(query="fox", filter=RECENT), ANONYMOUS).engines
     assert [row["native"]["field"] for row in rows if row["engine"] == "wiki"] == ["year"]
     assert "pub_year" in json.dumps([row["native"] for row in rows if row["engine"] == "papers"])
     assert [(row["fields"], row["residual"]) for row in rows] == [({"year": "int"}, None)] * 2

@@ -91,6 +91,26 @@ def test_unknown_members_survive_and_unsound_ones_do_not() -> None:
     assert sealed(Hit("x", 1.0, None, members)) == {"id": "x", "score": 0.5, "x-vendor": {"a": [1, 2]}}
 
 
+def test_an_integer_that_no_float_can_hold_is_no_number() -> None:
+    vast = Raw(b"1" + b"0" * 400)
+    members = {
+        "level": vast,
+        "scores": {"a": 10**400, "b": 2},
+        "citation": {"page": 10**400, "uri": "u"},
+        "trust": {"level": "trusted", "score": 10**400},
+        "meta": {"a": 10**400, "b": 10**40},
+        "x-vendor": vast,
+    }
+    assert sealed(Hit("x", 1.0, None, members)) == {
+        "id": "x",
+        "score": 0.5,
+        "scores": {"b": 2.0},
+        "citation": {"uri": "u"},
+        "trust": {"level": "trusted"},
+        "meta": {"b": 10**40},
+    }
+
+
 @obligation(27)
 def test_no_null_leaves_but_inside_metadata() -> None:
     assert sealed(hit("x", 1.0, meta={"a": None}, citation={"title": None, "uri": "u"})) == {

@@ -177,7 +177,7 @@ async def test_options_that_a_request_leaves_out_come_from_the_profile() -> None
 async def test_explain_shows_what_the_profile_makes_of_a_request() -> None:
     async with profiled({"name": "german", "engines": ["papers"], "filter": GERMAN}) as running:
         service = running.gateway.endpoint("german").service
-        rows, _ = service.explain(RetrieveRequest(query="q"), Caller())
+        rows = service.explain(RetrieveRequest(query="q"), Caller()).engines
         assert [(row["engine"], row["residual"]) for row in rows] == [("papers", GERMAN)]
 
 

@@ -24,6 +24,17 @@ async def test_once_enough_have_answered_the_late_ones_are_named_and_ended() -> 
     assert scripts["c"].cancelled.is_set()
 
 
+async def test_an_answer_that_did_not_wait_for_all_has_no_pages_and_says_so() -> None:
+    scripts = {"a": Script(hits("x", "y")), "b": hanging()}
+    async with gateway_of(scripts, federation={"quorum": 1, "grace": 0}) as gateway:
+        cut = await gateway.retrieve(k=1)
+        whole = await gateway.retrieve(k=2)
+    told = "there is more, but no pages of what not all were waited for"
+    assert "nextCursor" not in cut
+    assert told in notes(cut)
+    assert told not in notes(whole)
+
+
 async def test_who_answers_within_the_grace_is_heard() -> None:
     others = asyncio.Event()
 

@@ -124,6 +124,19 @@ async def test_slow_engines_leave_the_reranker_its_time() -> None:
     assert "engine b timed out" in notes(result)
 
 
+async def test_a_window_beyond_what_the_reranker_takes_is_clamped_with_a_note() -> None:
+    scripts = {"a": Script(hits(*"xyz")), "r": judge(x=0.1, y=0.2, z=0.3)}
+    scripts["r"].capabilities = {"retrieve": None, "rerank": {"methods": ["cross-encoder"], "maxCandidates": 2}}
+    async with gateway_of(scripts) as gateway:
+        result = await gateway.retrieve(k=2, candidateK=3, rerank={"topN": 3})
+        usual = await gateway.retrieve(rerank={})
+    assert ids(result) == ["y", "x"]
+    assert result["usage"]["reranked"] == 2
+    assert "engine r: rerank.topN is at most 2" in notes(result)
+    assert ids(usual) == ["y", "x", "z"]
+    assert notes(usual) == ""
+
+
 async def test_a_hit_without_text_keeps_its_place_among_the_unscored() -> None:
     found = [hit("x", 1.0), hit("y", 0.9, text="text of y"), hit("w", 0.8, text="  "), hit("z", 0.7, text="text of z")]
     async with gateway_of({"a": Script(found), "r": judge(y=-5.0, z=-1.0)}) as gateway:
@@ -179,6 +192,19 @@ async def test_the_only_engine_diversifies_itself_unless_something_comes_before(
     assert only.queries[1].mmr is None
 
 
+async def test_the_only_engine_does_not_diversify_where_fusion_goes_by_its_scores() -> None:
+    twins = [
+        hit("x", 0.9, text="one text"),
+        hit("twin", 0.8, text="one text"),
+        hit("other", 0.7, text="something else"),
+    ]
+    only = Script(twins, BUILT_IN)
+    async with gateway_of({"a": only}) as gateway:
+        result = await gateway.retrieve(mmr={"lambda": 0.3}, fusion={"method": "weighted"})
+    assert only.queries[0].mmr is None
+    assert ids(result) == ["x", "other", "twin"]
+
+
 # Recency.
 
 
@@ -195,6 +221,23 @@ async def test_what_is_newer_counts_more_by_the_half_life() -> None:
     assert ids(result) == ["new", "old", "undated"]
     assert places(result)[1:] == [pytest.approx(0.25, abs=1e-4), pytest.approx(0.025)]
     assert result["_meta"]["x-gateway"]["scale"] == "recency"
+
+
+async def test_what_an_undated_hit_keeps_is_configured() -> None:
+    async with gateway_of({"a": Script(hits("x"))}, fusion={"undated": 0.25}) as gateway:
+        result = await gateway.retrieve(recency={"field": "at", "halfLifeDays": 30})
+    assert places(result) == [0.25]
+
+
+async def test_the_scores_of_a_reranker_that_gives_logits_are_made_shares_before_they_age() -> None:
+    judging = judge(x=3.0, y=0.0, z=-3.0)
+    recency = {"field": "at", "halfLifeDays": 30}
+    async with gateway_of({"a": Script(hits("x", "y", "z")), "r": judging}, fusion={"undated": 1}) as gateway:
+        stretched = await gateway.retrieve(rerank={}, recency=recency)
+        judging.logit = True
+        shares = await gateway.retrieve(rerank={}, recency=recency)
+    assert places(stretched) == pytest.approx([1.0, 0.525, 0.05])
+    assert places(shares) == pytest.approx([0.952574, 0.5, 0.047426], abs=1e-6)
 
 
 async def test_recency_needs_a_field_and_a_half_life() -> None:
@@ -268,7 +311,9 @@ async def test_what_is_larger_than_the_whole_budget_is_passed_over_by_name() -> 
     async with gateway_of({"s": Script(found)}) as gateway:
         result = await gateway.retrieve(tokenBudget=50)
     assert ids(result) == ["small"]
-    assert "passed over, having more tokens than the whole tokenBudget of 50: big (100)" in notes(result)
+    told = "passed over, having more tokens than the whole tokenBudget of 50: big (100)"
+    assert result["usage"]["notes"] == [told]
+    assert result["_meta"]["x-gateway"]["losses"] == [{"kind": "note", "message": told}]
 
 
 @obligation(176)
@@ -303,3 +348,33 @@ async def test_a_failed_engine_and_a_rerank_go_together() -> None:
         result = await gateway.retrieve(rerank={})
     assert result["_meta"]["degraded"] == ["b"]
     assert places(result) == [0.7]
+
+
+async def test_explain_says_who_does_which_stage_and_asks_nobody() -> None:
+    from gateway.caller import ANONYMOUS
+    from gateway.model import MmrOptions, RerankOptions, RetrieveRequest
+
+    only = Script(hits("x"), BUILT_IN)
+    request = RetrieveRequest(query="q", rerank=RerankOptions(method="llm"), mmr=MmrOptions(), token_budget=99)
+    async with gateway_of({"a": only}) as gateway:
+        told = gateway.gateway.service.explain(request, ANONYMOUS)
+    assert told.stages == [
+        {"stage": "rerank", "by": "a"},
+        {"stage": "mmr", "by": "a"},
+        {"stage": "fuse", "by": "gateway", "method": "rrf", "depth": 50},
+        {"stage": "pack", "by": "gateway", "k": 50, "tokenBudget": 99},
+    ]
+    model = Script(capabilities={"retrieve": None, "transform": {"methods": ["hyde"]}})
+    scripts = {"a": Script(hits("x")), "b": Script(hits("y")), "r": judge(), "m": model}
+    request = RetrieveRequest(query="q", rewrite="hyde", rerank=RerankOptions(top_n=20), mmr=MmrOptions(), k=5)
+    async with gateway_of(scripts) as gateway:
+        told = gateway.gateway.service.explain(request, ANONYMOUS)
+    assert [(one["stage"], one["by"]) for one in told.stages] == [
+        ("rewrite", "m"),
+        ("fuse", "gateway"),
+        ("rerank", "r"),
+        ("mmr", "gateway"),
+        ("pack", "gateway"),
+    ]
+    assert told.stages[3]["compares"] == "words"
+    assert [script.queries for script in scripts.values()] == [[], [], [], []]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -107,6 +108,25 @@ async def test_a_transform_that_fails_or_says_nothing_leaves_the_query_as_it_was
     silent = language_model(" ", "")
     async with gateway_of({"r": script, "m": silent}) as gateway:
         assert ids(await gateway.retrieve(rewrite="rewrite")) == ["x"]
+
+
+@pytest.mark.parametrize("deadline", [400, None])
+async def test_a_transform_that_hangs_leaves_the_engines_their_time(deadline: int | None) -> None:
+    async def hangs(query: TransformQuery, call: Call) -> TransformReply:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def retrieve(query: EngineQuery, call: Call) -> EngineReply:
+        assert call.remaining() > 0.05
+        return EngineReply(hits=hits("x"))
+
+    model = language_model()
+    model.transform = hangs
+    meta = {"_meta": {"deadlineMs": deadline}} if deadline else {}
+    async with gateway_of({"r": Script(retrieve=retrieve), "m": model}, limits={"deadline": 0.5}) as gateway:
+        result = await gateway.retrieve(rewrite="rewrite", **meta)
+    assert ids(result) == ["x"]
+    assert "engine m: the query was not transformed: no answer within" in notes(result)
 
 
 async def test_what_nobody_rewrites_is_refused_and_without_strict_left_out() -> None:

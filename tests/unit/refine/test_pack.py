@@ -11,8 +11,8 @@ import pytest
 
 from gateway import _json
 from gateway.model import Usage, hit
+from gateway.model.vectors import numbers_of, packed_floats
 from gateway.refine.candidate import Candidate
-from gateway.refine.encoding import numbers_of, packed_floats
 from gateway.refine.pack import Fit, emitted, fit, pack, passed_over, sealed
 from gateway.refine.seal import seal
 from tests.obligations import obligation

@@ -108,3 +108,26 @@ def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path, content: str | Non
 async def test_texts_are_counted_one_by_one_however_long(times: int) -> None:
     assert await sizes(Estimate(), ["fox " * times, "", "a fox"]) == (times, 0, 2)
     assert await sizes(Estimate(), []) == ()
+
+
+@pytest.mark.anyio
+async def test_a_text_far_beyond_the_budget_is_counted_until_that_is_certain() -> None:
+    counted: list[int] = []
+
+    class Words:
+        def count(self, text: str) -> int:
+            counted.append(len(text))
+            return len(text.split())
+
+    found = await sizes(Words(), ["fox " * 100_000, " " * 400_000, "a fox"], 100)
+    assert found[0] > 100
+    assert found[1:] == (0, 2)  # a text that is long and no tokens is read to its end
+    assert counted == [20_000, 20_000, 400_000, 5]
+
+
+@pytest.mark.anyio
+async def test_measuring_ends_with_its_time_and_gives_the_first_sizes() -> None:
+    assert await sizes(Estimate(), ["fox"] * 9, 100, 0.0) == ()
+    found = await sizes(Estimate(), ["fox " * 10_000] * 3_000, None, 0.05)
+    assert 0 < len(found) < 3_000
+    assert set(found) == {10_000}

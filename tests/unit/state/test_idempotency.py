@@ -54,7 +54,12 @@ def engine(anyio_backend: object) -> Engine:
 
 async def write(store: Store, engine: Engine, key: str = "k", request: str = "r", **named: object) -> bytes:
     caller, method = str(named.pop("caller", "ann")), str(named.pop("method", "index/add"))
-    return await Idempotency(store, ttl=100, lease=10, **named).once(caller, method, key, request, engine)  # type: ignore[arg-type]
+    memory = Idempotency(store, ttl=100, lease=10, **named)  # type: ignore[arg-type]
+    return await memory.once(caller, method, key, request, engine, untouched=before_it_began)
+
+
+def before_it_began(error: RcpError) -> bool:
+    return isinstance(error, CallerError | RateLimited)
 
 
 async def refusal(store: Store, engine: Engine, request: str = "r") -> RcpError:
@@ -122,7 +127,6 @@ REFUSALS = [
     invalid_params("no such field", field="documents[0].id"),
     CallerError("conflict", code=Code.CONFLICT),
     RateLimited("queue full"),
-    UpstreamError("it refused", upstream_code=-32602),
 ]
 FAILURES = [
     BackendUnavailable("connection lost"),
@@ -181,7 +185,7 @@ async def test_a_worker_that_died_while_writing_leaves_an_unknown_outcome(kept: 
 
     engine.error = RuntimeError("gone")
     with pytest.raises(RuntimeError):
-        await Dies(kept.store, ttl=100, lease=10).once("ann", "index/add", "k", "r", engine)
+        await Dies(kept.store, ttl=100, lease=10).once("ann", "index/add", "k", "r", engine, untouched=before_it_began)
     assert (await refusal(kept.store, engine)).code == Code.RATE_LIMITED
     kept.pass_time(11)
     assert "outcome is not known" in (await refusal(kept.store, engine)).message

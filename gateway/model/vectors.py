@@ -9,9 +9,10 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["F32_BASE64", "numbers_of", "packed_floats"]
+__all__ = ["ENCODINGS", "F32_BASE64", "numbers_of", "packed_floats"]
 
 F32_BASE64 = "f32-base64"
+ENCODINGS = ("json", F32_BASE64)
 _MOST = 3.4028234663852886e38
 
 

@@ -1,0 +1,103 @@
+"""What engines answer, held to the types that their methods promise.
+
+An adapter may be anybody's. These run where an engine's errors are caught, so that what is of another shape costs that
+engine the call, and not everybody the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.errors import BackendUnavailable
+from gateway.spi.codec import finite_float, mend
+from gateway.spi.methods import GraphReply, MemoryReply, TransformReply
+
+__all__ = ["LONGEST", "aligned", "shaped", "sound_graph", "sound_memory", "sound_transform"]
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+LONGEST = 65_536
+"""Characters of a query that an engine makes of another, as many as a client's own may have."""
+
+
+def shaped(reply: Any, type: type[T]) -> T:
+    """The reply as the struct it should be, member by member. Raises ``BackendUnavailable`` for what does not fit."""
+    try:
+        # A struct of the type would be taken as it is: nothing looks into one that is made by hand.
+        members = {name: getattr(reply, name) for name in type.__struct_fields__}
+        return msgspec.convert(members, type, from_attributes=True)
+    except (AttributeError, OverflowError, msgspec.ValidationError) as error:
+        raise BackendUnavailable(f"its answer is of another shape: {error}", retryable=False) from None
+
+
+def aligned(given: Any, count: int, *, whole: bool = False) -> list[float | None]:
+    """A reranker's scores for so many passages; ``None`` for what is no finite number, and for those it left out.
+
+    It may leave out the last ones, unless ``whole``. Raises ``BackendUnavailable`` otherwise, and for more scores than
+    passages: nobody knows which is whose.
+    """
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        raise BackendUnavailable("its scores are no list", retryable=False)
+    if len(given) > count or (whole and len(given) < count):
+        raise BackendUnavailable(f"it gave {len(given)} scores for {count} passages")
+    scores = [finite_float(one) for one in given]
+    return [*scores, *[None] * (count - len(scores))]
+
+
+def sound_transform(reply: Any, most: int) -> TransformReply:
+    """At most so many queries, none of them blank, and the passage; each as sound text of a length that is meant."""
+    own = shaped(reply, TransformReply)
+    queries = tuple(text for one in own.queries[: 4 * most] if (text := mend(one[:LONGEST]).strip()))[:most]
+    passage = None if own.hypothetical is None else mend(own.hypothetical[:LONGEST]).strip()
+    return replace(own, queries=queries, hypothetical=passage or None)
+
+
+class _Graph(msgspec.Struct):
+    """What of a graph's answer has types of its own; hits are looked at one by one."""
+
+    edges: tuple[_Edge, ...]
+    followups: tuple[str, ...]
+    summary: str | None
+    notes: tuple[str, ...]
+
+
+class _Edge(msgspec.Struct):
+    src: str | int | float
+    dst: str | int | float
+    weight: float | None
+    members: dict[str, Any]
+
+
+class _Memory(msgspec.Struct):
+    clues: tuple[_Clue, ...]
+    notes: tuple[str, ...]
+
+
+class _Clue(msgspec.Struct):
+    query: str | None
+    seed_ids: tuple[str | int | float, ...]
+    weight: float | None
+
+
+def sound_graph(reply: Any) -> GraphReply:
+    """The reply, if all but its hits is what it should be. Raises ``BackendUnavailable``."""
+    shaped(reply, _Graph)
+    _lists(reply.hits, reply.communities, reply.nodes)
+    return reply  # type: ignore[no-any-return]
+
+
+def sound_memory(reply: Any) -> MemoryReply:
+    """The same of a memory's."""
+    shaped(reply, _Memory)
+    _lists(reply.hits)
+    return reply  # type: ignore[no-any-return]
+
+
+def _lists(*given: Any) -> None:
+    for one in given:
+        if isinstance(one, str | bytes) or not isinstance(one, Sequence):
+            raise BackendUnavailable("its hits are no list", retryable=False)
