@@ -159,7 +159,7 @@ class Pages:
             given = [window.ids[place] for place in range(page.offset, page.offset + page.fits.consumed)]
             session = (call.caller.id, request.session_id, binding.request)
             told += await self._trajectories.delivered(*session, given)
-        window = _telling(window, told)
+        window = window.telling(told)
         call.progress(1.0, "pack", f"{len(page.hits)} hits")
         usage = Usage(
             candidates=window.candidates,
