@@ -30,8 +30,6 @@ logger = logging.getLogger("gateway.recall")
 
 _REFILLS = 4
 _NOTES = 8
-_TEXT = {str}
-_NUMBER = {float, type(None)}
 _LONGEST = 65_536
 """Characters of an index version or of a rewritten query."""
 
@@ -97,8 +95,6 @@ async def read(
 
 def sound(hits: Sequence[Hit]) -> list[Hit]:
     """The hits as the types promise them; those that have no id are left out."""
-    if _all_sound(hits):
-        return list(hits)
     kept = []
     for hit in hits:
         score, confidence = hit.score, hit.confidence
@@ -113,18 +109,6 @@ def sound(hits: Sequence[Hit]) -> list[Hit]:
         elif (id := _id(hit.id)) is not None:
             kept.append(Hit(id, finite_float(score), finite_float(confidence), hit.members))
     return kept
-
-
-def _all_sound(hits: Sequence[Hit]) -> bool:
-    """What is nearly always true, seen without a look at each."""
-    ids = [hit.id for hit in hits]
-    scores = [hit.score for hit in hits]
-    if not ({*map(type, ids)} <= _TEXT and {*map(type, scores)} <= _NUMBER):
-        return False
-    if not {type(hit.confidence) for hit in hits} <= _NUMBER:
-        return False
-    # A sum is finite only if all that is added is.
-    return all(ids) and "".join(ids).isascii() and math.isfinite(sum([one for one in scores if one is not None]))
 
 
 def _text(value: Any) -> str | None:

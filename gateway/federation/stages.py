@@ -66,6 +66,10 @@ class Stages(msgspec.Struct, frozen=True):
     pushed: tuple[str, ...] = ()
 
 
+_NONE = Stages()
+_NOTHING_STATED = (None,) * 6
+
+
 def staged(
     request: RetrieveRequest,
     snapshot: Snapshot,
@@ -84,9 +88,12 @@ def staged(
     ``alone`` says that the single leg, if there is one, is all that was planned; ``by_rank`` that fusion keeps the
     order of a list, whatever its scores. Raises ``-32005`` under ``strict`` for a stage that nobody can supply.
     """
+    per_document = _per_document(meta, per_document)
+    stated = (request.rewrite, request.rerank, request.recency, request.mmr, request.encoding, per_document)
+    if stated == _NOTHING_STATED:
+        return _NONE, list(legs), []
     losses: list[Loss] = []
     only = legs[0] if alone and len(legs) == 1 else None
-    per_document = _per_document(meta, per_document)
     pushed: dict[str, Any] = {}
     rewrite = _rewrite(request, snapshot, only, named, pushed, losses)
     rerank = _rerank(request, snapshot, only, own, depth, pushed, losses)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway._json import Raw, encode, encode_sound, finite_float, mend, sound
+from gateway.fusion.ranking import TRUST_LEVELS
 from gateway.model import MODALITIES, UNITS, Hit, decoded
 from gateway.model.vectors import F32_BASE64, numbers_of, packed_floats
 
@@ -94,6 +95,10 @@ def _shallow_meta(value: Any) -> Any:
     return value if type(value) is dict else _meta(value)
 
 
+def _shallow_text(value: Any) -> Any:
+    return value if type(value) is str else _text(value)
+
+
 def _meta(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return _BAD
@@ -174,8 +179,12 @@ def _block(value: Any) -> dict[str, Any] | None:
     return block if "mimeType" in block and len(bodies) == 1 else None
 
 
+def _shallow_trust(value: Any) -> Any:
+    return value if type(value) is dict and len(value) == 1 and value.get("level") in TRUST_LEVELS else _trust(value)
+
+
 def _trust(value: Any) -> Any:
-    if not isinstance(value, Mapping) or value.get("level") not in ("trusted", "community", "untrusted"):
+    if not isinstance(value, Mapping) or value.get("level") not in TRUST_LEVELS:
         return _BAD
     trust: dict[str, Any] = {"level": value["level"]}
     score = finite_float(value.get("score"))
@@ -223,6 +232,6 @@ _CHECKS: dict[str, Check] = {
     "trust": _trust,
     "chunk": _shape(frozenset({"docId", "context"}), frozenset({"index"})),
 }
-_PLAIN = ({**_CHECKS, "meta": _shallow_meta}, _CHECKS)
+_PLAIN = ({**_CHECKS, "meta": _shallow_meta, "text": _shallow_text, "trust": _shallow_trust}, _CHECKS)
 _PACKING = tuple({**checks, "vector": _packed_vector} for checks in _PLAIN)
 """What is checked when nearly all is left to the encoder, and when nothing is; for each encoding of vectors."""

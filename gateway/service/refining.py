@@ -38,6 +38,8 @@ __all__ = [
 _INLINE_CHARACTERS = 10_000
 """Some 5 ms of reading; what is longer goes to a thread, so that other calls are not held up."""
 
+_NOTHING_CHOSEN = (None,) * 7
+
 
 def refinements(planned: RetrievePlan, *, undated: float) -> Refinements:
     """``undated`` is what of its relevance a hit without a date keeps under ``recency``."""
@@ -58,7 +60,7 @@ def plain(planned: RetrievePlan) -> bool:
     """Whether what fusion gives is the answer: its first k are not changed by what comes after them."""
     stages = planned.stages
     chosen = (stages.rerank, stages.recency, stages.per_document, stages.mmr)
-    return all(one is None for one in (*chosen, planned.min_score, planned.budget, planned.mix))
+    return (*chosen, planned.min_score, planned.budget, planned.mix) == _NOTHING_CHOSEN
 
 
 def _logit(view: View | None) -> bool:

@@ -22,7 +22,7 @@ from gateway.federation.verdict import admit, judge
 from gateway.federation.version import composite
 from gateway.fusion import Fused, Ranking, fuse, read_identity
 from gateway.model import RetrieveRequest, RetrieveResult
-from gateway.refine.candidate import Candidate, candidates
+from gateway.refine.candidate import Candidate
 from gateway.refine.line import Refined, refine
 from gateway.refine.tokens import Tokens
 from gateway.service.keeping import Keeping
@@ -80,7 +80,7 @@ class Retrieval:
         waits = plain(planned) and not seen and not call.wants_progress and self._pages.may_wait(call)
         fused, notes = fusing(rankings, planned.k + 1 if waits else None)
         fused, told = await across(planned, fused, deadline, route, cycle=cycle)
-        teller.stage("fuse", candidates(fused))
+        teller.fused(fused)
         refined = await refine(
             fused,
             refinements(planned, undated=self._defaults.undated),
