@@ -108,7 +108,12 @@ class LegBuilder(msgspec.Struct, frozen=True):
         query = self._query(view, options.given, pushdown)
         return Leg(
             view=view,
-            asks=tuple(Ask(replace(query, mode=mode), need, sparse) for mode, need, sparse in needs),
+            asks=tuple(
+                [
+                    Ask(query if mode is None else replace(query, mode=mode), need, sparse)
+                    for mode, need, sparse in needs
+                ]
+            ),
             depth=min(self.depth, most),
             most=most,
             weight=self.weights[view.id],

@@ -87,7 +87,10 @@ def merged_hit(fused: Fused, keep: Callable[[Meta], bool] | None = None) -> Hit:
         if scored is not None:
             members["scores"] = scored.members["scores"]
     members["meta"] = merged_meta(fused, keep)
-    members["trust"] = merged_trust(fused)
+    if len(fused.copies) == 1 and "trust" not in members:  # the usual case, without a look at the hit again
+        members["trust"] = {"level": TRUST_LEVELS[configured_level(fused.copies[0].trust)]}
+    else:
+        members["trust"] = merged_trust(fused)
     return Hit(fused.id, fused.score, fused.confidence, members)
 
 

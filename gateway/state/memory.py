@@ -109,7 +109,7 @@ class MemoryStore(Store):
         for part, limit in ((_part(shelf), shelf.owner_limit), ((shelf.name,), shelf.limit)):
             while self._shelved.get(part, 0) + size > limit:
                 self._drop(next(iter(self._shelves[part])))
-        self._set(key, _Entry(value, size, self._until(ttl), kept=False, shelf=shelf))
+        self._place(key, _Entry(value, size, self._until(ttl), kept=False, shelf=shelf))
         return True
 
     async def take(self, shelf: Shelf, key: str) -> bytes | None:
@@ -175,6 +175,9 @@ class MemoryStore(Store):
     def _set(self, key: str, entry: _Entry) -> None:
         """Keeps the entry, in the place of what has the key, and makes room for it. Raises ``StateUnavailable``."""
         self._sweep()
+        self._place(key, entry)
+
+    def _place(self, key: str, entry: _Entry) -> None:
         there = self._entries.get(key)
         kept = self._kept - (there.size if there is not None and there.kept else 0)
         if entry.size > (self._limit // 2 if entry.kept else self._limit) - kept or (
@@ -192,8 +195,10 @@ class MemoryStore(Store):
             self._spare[key] = None
         if entry.shelf is not None:
             for part in (_part(entry.shelf), (entry.shelf.name,)):
-                self._shelves.setdefault(part, OrderedDict())[key] = entry.size
-                self._shelved[part] = self._shelved.get(part, 0) + entry.size
+                if part not in self._shelves:
+                    self._shelves[part], self._shelved[part] = OrderedDict(), 0
+                self._shelves[part][key] = entry.size
+                self._shelved[part] += entry.size
         if entry.expires != float("inf"):
             heapq.heappush(self._expiry, (entry.expires, key))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -64,9 +65,10 @@ class EncodedHit(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=Tr
         return [name for name, _ in self.items()]
 
     def items(self) -> list[tuple[str, Raw]]:
-        members = zip(_NAMES, msgspec.structs.astuple(self)[_HEAD:], strict=True)
+        members = zip(_NAMES, _members(self))  # noqa: B905  # as many as there are names
         return [(name, raw) for name, raw in members if raw is not ABSENT and raw != _NULL]
 
 
 _HEAD = 3
 _NAMES = dict.fromkeys(EncodedHit.__struct_fields__[_HEAD:])  # a set that keeps its order
+_members = attrgetter(*_NAMES)
