@@ -148,7 +148,7 @@ def compare(trees: Sequence[Path], *, quick: bool = False) -> None:
     from benchmarks.table import show
 
     workers = {tree: _Worker(tree) for tree in trees}
-    rounds, calls = (5, 20) if quick else (40, 50)
+    rounds, calls = (5, 20) if quick else (30, 40)
     rows = []
     try:
         for count in ENGINES:

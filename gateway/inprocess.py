@@ -80,7 +80,7 @@ class Answer(Message, frozen=True):
 
 
 class Progress(Message, frozen=True):
-    """How far a call is: ``progress`` in [0, 1], never falling. ``hits`` are those of the engine that just answered."""
+    """How far a call is: ``progress`` in [0, 1], never falling. ``hits`` are the first ones as they stand then."""
 
     progress: float
     stage: str | None = None

@@ -11,19 +11,18 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import blake2b
-from math import isfinite
 
-from gateway.errors import BackendUnavailable, Timeout, UpstreamError
+from gateway.errors import BackendUnavailable, Timeout
+from gateway.federation.capability import batch_limit
 from gateway.federation.fleet import Member
 from gateway.federation.loss import Failure
+from gateway.federation.replies import Vector, sound_vectors
 from gateway.federation.runner import Deadline, EngineCall, run
-from gateway.model import EmbedCapability, MultiVectorCapability
+from gateway.model import EmbedCapability
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import EmbedQuery, Engine
 
-__all__ = ["Embeddings", "Vector", "sound"]
-
-Vector = tuple[float, ...]
+__all__ = ["Embeddings"]
 
 _Key = tuple[object, ...]
 _OVERHEAD = 300
@@ -62,10 +61,24 @@ class Embeddings:
     async def vectors(
         self, member: Member, texts: Sequence[str], kind: str, route: Route, deadline: Deadline
     ) -> tuple[Vector, ...] | Failure:
-        """One vector per text, in order. ``texts`` are no more than the engine takes at once.
+        """One vector per text, in order, asked for in as many batches as the engine wants.
 
         A caller waits until its own deadline; the request goes on for the others that wait for it.
         """
+        size = batch_limit(member.capabilities) or len(texts)
+        if len(texts) <= size:
+            return await self._batch(member, texts, kind, route, deadline)
+        vectors: list[Vector] = []
+        for start in range(0, len(texts), size):
+            found = await self._batch(member, texts[start : start + size], kind, route, deadline)
+            if isinstance(found, Failure):
+                return found
+            vectors += found
+        return tuple(vectors)
+
+    async def _batch(
+        self, member: Member, texts: Sequence[str], kind: str, route: Route, deadline: Deadline
+    ) -> tuple[Vector, ...] | Failure:
         offered = member.capabilities.embed
         keys = [_key(member, offered, kind, text, route) for text in texts]
         known = {key: vector for key in dict.fromkeys(keys) if (vector := self._known(key)) is not None}
@@ -120,7 +133,7 @@ class Embeddings:
         offered = member.capabilities.embed
 
         async def ask(engine: Engine, call: Call) -> Sequence[Vector]:
-            return sound((await engine.embed(query, call)).vectors, len(query.inputs), offered)
+            return sound_vectors((await engine.embed(query, call)).vectors, len(query.inputs), offered)
 
         try:
             # A little more than the engine's timeout, so that it is that which ends the call and counts against it.
@@ -187,26 +200,6 @@ class Embeddings:
         packed = self._kept.pop(key, None)
         if packed is not None:
             self._used -= _bytes(packed)
-
-
-def sound(
-    given: Sequence[Vector], count: int, offered: EmbedCapability | MultiVectorCapability | None = None
-) -> Sequence[Vector]:
-    """What an embedder returned, if it is one vector per text, of the dimension it offers and of finite numbers.
-
-    Raises :class:`~gateway.errors.UpstreamError` otherwise: a vector nobody can use is no vector.
-    """
-    if len(given) != count:
-        raise BackendUnavailable(f"it gave {len(given)} vectors for {count} texts")
-    lengths = {len(vector) for vector in given}
-    if len(lengths) > 1 or 0 in lengths:
-        raise BackendUnavailable("its vectors are not of one dimension")
-    dimension = offered.dimension if offered is not None else None
-    if dimension and lengths and lengths != {dimension}:
-        raise UpstreamError(f"it gave vectors of {lengths.pop()} numbers and offers {dimension}")
-    if not all(isfinite(value) for vector in given for value in vector):
-        raise BackendUnavailable("its vectors hold something that is not a finite number")
-    return given
 
 
 def _key(member: Member, offered: EmbedCapability | None, kind: str, text: str, route: Route) -> _Key:

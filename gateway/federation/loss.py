@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,10 +11,12 @@ from gateway.errors import RcpError
 from gateway.model import Message
 from gateway.spi.codec import mend
 
-__all__ = ["Failure", "Loss", "Reason", "notes_of", "said"]
+__all__ = ["NOTES", "Failure", "Loss", "Reason", "notes_as_losses", "notes_of", "said"]
 
 LossKind = Literal["failed", "timeout", "skipped", "clamped", "degraded", "scanned", "partial", "dropped", "note"]
 
+NOTES = 8
+"""Sentences of one engine about one answer, as many as anybody reads."""
 _NOTE_LIMIT = 300
 # Line breaks and terminal controls, and what turns the direction of a text or hides in it.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
@@ -81,6 +83,11 @@ class Reason:
             code = self.error.code if self.error else None
             return Loss(kind="failed", message=message, engine=self.engine, code=code)
         return Loss(kind="skipped", message=message, engine=self.engine, option=self.option, field=self.field)
+
+
+def notes_as_losses(engine: str, notes: Sequence[str]) -> list[Loss]:
+    """What an engine has to say of its answer."""
+    return [Loss(kind="note", message=said(note), engine=engine) for note in notes[:NOTES]]
 
 
 _VERBS: dict[str, str] = {"failed": " failed", "timeout": " timed out", "skipped": " was not asked"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,11 +10,11 @@ import msgspec
 
 from gateway.caller import Caller
 from gateway.errors import BackendUnavailable, RcpError
-from gateway.federation.capability import Snapshot
-from gateway.filters import Filter, conjunction, parse
-from gateway.model import RerankOptions, RetrieveRequest
+from gateway.federation.capability import Snapshot, View
+from gateway.filters import FALSE, Filter, conjunction, fold, judged, parse
+from gateway.model import Hit, RerankOptions, RetrieveRequest, member
 
-__all__ = ["EVERYTHING", "Profile", "filled", "narrowed", "within"]
+__all__ = ["EVERYTHING", "Profile", "filled", "held", "narrowed", "within"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +91,20 @@ def within(asked: Filter | None, standing: Any, snapshot: Snapshot) -> Filter | 
         raise fault from error
     parts = [one for one in (own, asked) if one is not None]
     return conjunction(parts) if parts else None
+
+
+def held(hits: Sequence[Hit], view: View, filter: Filter | None) -> list[Hit]:
+    """The hits of an engine that surely satisfy the profile's filter, where the engine was not asked to apply it."""
+    if filter is None:
+        return list(hits)
+    own = fold(filter, view.fields, view.member.settings.undeclared).filter
+    if own is FALSE or view.member.engine is None:
+        return []
+    holds, unread = judged(own, view.member.engine.meta_complete), judged(own, False)
+    kept = []
+    for hit in hits:
+        meta = member(hit, "meta")
+        readable = isinstance(meta, Mapping) or "meta" not in hit.members
+        if (holds if readable else unread)(dict(meta) if isinstance(meta, Mapping) else {}) is True:
+            kept.append(hit)
+    return kept

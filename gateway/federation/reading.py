@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from gateway.federation.capability import View
 from gateway.federation.leg import Leg
-from gateway.federation.loss import Loss, said
-from gateway.filters import judged
+from gateway.federation.loss import NOTES, Loss, said
+from gateway.federation.profile import held
+from gateway.filters import Filter, judged
 from gateway.fusion import Ranking
 from gateway.model import Hit, member
 from gateway.spi.call import Call
@@ -29,7 +30,6 @@ __all__ = ["Reply", "ranking_of", "read", "sound"]
 logger = logging.getLogger("gateway.recall")
 
 _REFILLS = 4
-_NOTES = 8
 _LONGEST = 65_536
 """Characters of an index version or of a rewritten query."""
 
@@ -77,7 +77,7 @@ async def read(
         hits = sound(given)
         if len(hits) < len(given):
             reply.tell("dropped", "hits without a usable id were dropped")
-        for note in answer.notes[:_NOTES]:
+        for note in answer.notes[:NOTES]:
             reply.tell("note", said(note))
         reply.hits = [hit for hit in hits if accept(hit)] if accept is not None else hits
         reply.scanned = len(given)
@@ -94,9 +94,11 @@ async def read(
 
 
 def sound(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits as the types promise them; those that have no id are left out."""
+    """The hits as the types promise them; what is none, or has no id, is left out."""
     kept = []
     for hit in hits:
+        if type(hit) is not Hit or not isinstance(hit.members, Mapping):
+            continue
         score, confidence = hit.score, hit.confidence
         if (
             type(hit.id) is str
@@ -127,10 +129,15 @@ def _id(id: Any) -> str | None:
     return mend(str(id)) or None
 
 
-def ranking_of(view: View, order: int, hits: Sequence[Hit], *, namespace: bool = False) -> Ranking:
-    """One engine's part of an answer, made sound. With ``namespace`` its ids are its own, and told apart as such."""
+def ranking_of(
+    view: View, order: int, hits: Sequence[Hit], *, namespace: bool = False, filter: Filter | None = None
+) -> Ranking:
+    """One engine's part of an answer, made sound. With ``namespace`` its ids are its own, and told apart as such.
+
+    ``filter`` is what the hits must satisfy.
+    """
     settings = view.member.settings
-    found = sound(hits)
+    found = held(sound(hits), view, filter)
     if namespace:
         found = [replace(hit, id=f"{view.id}/{hit.id}") for hit in found]
     return Ranking(

@@ -7,18 +7,34 @@ engine the call, and not everybody the answer.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from gateway.errors import BackendUnavailable
+from gateway.errors import BackendUnavailable, UpstreamError
+from gateway.federation.reading import sound
+from gateway.model import EmbedCapability, Hit, MultiVectorCapability, member
 from gateway.spi.codec import finite_float, mend
-from gateway.spi.methods import GraphReply, MemoryReply, TransformReply
+from gateway.spi.methods import GraphReply, Matrix, MemoryReply, SparseVector, TransformReply
 
-__all__ = ["LONGEST", "aligned", "shaped", "sound_graph", "sound_memory", "sound_transform"]
+__all__ = [
+    "LONGEST",
+    "Vector",
+    "aligned",
+    "shaped",
+    "sound_graph",
+    "sound_matrices",
+    "sound_memory",
+    "sound_sparse",
+    "sound_transform",
+    "sound_vectors",
+]
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+Vector = tuple[float, ...]
 
 LONGEST = 65_536
 """Characters of a query that an engine makes of another, as many as a client's own may have."""
@@ -44,8 +60,50 @@ def aligned(given: Any, count: int, *, whole: bool = False) -> list[float | None
         raise BackendUnavailable("its scores are no list", retryable=False)
     if len(given) > count or (whole and len(given) < count):
         raise BackendUnavailable(f"it gave {len(given)} scores for {count} passages")
+    if not all(one is None or isinstance(one, int | float) for one in given):
+        raise BackendUnavailable("its scores hold something that is no number", retryable=False)
     scores = [finite_float(one) for one in given]
     return [*scores, *[None] * (count - len(scores))]
+
+
+def sound_vectors(
+    given: Sequence[Vector], count: int, offered: EmbedCapability | MultiVectorCapability | None = None
+) -> Sequence[Vector]:
+    """What an embedder returned, if it is one vector per text, of the dimension it offers and of finite numbers.
+
+    Raises :class:`~gateway.errors.UpstreamError` otherwise: a vector nobody can use is no vector.
+    """
+    if len(given) != count:
+        raise BackendUnavailable(f"it gave {len(given)} vectors for {count} texts")
+    lengths = {len(vector) for vector in given}
+    if len(lengths) > 1 or 0 in lengths:
+        raise BackendUnavailable("its vectors are not of one dimension")
+    dimension = offered.dimension if offered is not None else None
+    if dimension and lengths and lengths != {dimension}:
+        raise UpstreamError(f"it gave vectors of {lengths.pop()} numbers and offers {dimension}")
+    if not all(isfinite(value) for vector in given for value in vector):
+        raise BackendUnavailable("its vectors hold something that is not a finite number")
+    return given
+
+
+def sound_sparse(vectors: Sequence[SparseVector], count: int) -> list[SparseVector]:
+    """The engine's sparse vectors, if they are what was asked for. Raises ``BackendUnavailable``."""
+    if len(vectors) != count:
+        raise BackendUnavailable(f"it gave {len(vectors)} sparse vectors for {count} texts")
+    for one in vectors:
+        paired = len(one.indices) == len(one.values)
+        if not paired or not all(map(isfinite, one.values)) or min(one.indices, default=0) < 0:
+            raise BackendUnavailable("it gave a sparse vector that is none")
+    return list(vectors)
+
+
+def sound_matrices(given: Sequence[Matrix], count: int, offered: MultiVectorCapability | None) -> list[Matrix]:
+    """The same of matrices, one per text, whose rows are all of one dimension."""
+    if len(given) != count:
+        raise BackendUnavailable(f"it gave {len(given)} matrices for {count} texts")
+    rows = [row for matrix in given for row in matrix]
+    sound_vectors(rows, len(rows), offered)
+    return [tuple(tuple(map(float, row)) for row in matrix) for matrix in given]
 
 
 def sound_transform(reply: Any, most: int) -> TransformReply:
@@ -84,10 +142,19 @@ class _Clue(msgspec.Struct):
 
 
 def sound_graph(reply: Any) -> GraphReply:
-    """The reply, if all but its hits is what it should be. Raises ``BackendUnavailable``."""
+    """The reply, if all but its hits is as it should be; hits are looked at one by one. Else ``BackendUnavailable``."""
     shaped(reply, _Graph)
     _lists(reply.hits, reply.communities, reply.nodes)
-    return reply  # type: ignore[no-any-return]
+    found: GraphReply = replace(reply, communities=[_told(one) for one in sound(reply.communities)])
+    return found
+
+
+def _told(community: Hit) -> Hit:
+    """A community's summary is a text, or there is none."""
+    if "summary" not in community.members or isinstance(member(community, "summary"), str):
+        return community
+    kept = {name: value for name, value in community.members.items() if name != "summary"}
+    return replace(community, members=kept)
 
 
 def sound_memory(reply: Any) -> MemoryReply:

@@ -48,6 +48,10 @@ class Deadline:
         """Seconds left for engines: the reserve is kept for fusing and answering."""
         return max(0.0, self.at - self.reserve - asyncio.get_running_loop().time())
 
+    def left(self) -> float:
+        """Seconds until the answer is due, the reserve counted in: for what comes after the engines."""
+        return max(0.0, self.at - asyncio.get_running_loop().time())
+
     def leaving(self, seconds: float) -> Deadline:
         """The same for engines that others come after: ``seconds`` are kept for those, but at most a third."""
         kept = min(seconds, self.remaining() / 3)

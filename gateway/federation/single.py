@@ -15,18 +15,15 @@ from msgspec.structs import replace
 
 from gateway.errors import BackendUnavailable, CallerError, Code, Unsupported, UpstreamError, option_unsupported
 from gateway.federation.capability import Snapshot, View, batch_limit, vendor_members
-from gateway.federation.embeddings import Embeddings, Vector
-from gateway.federation.embeddings import sound as sound_vectors
+from gateway.federation.embeddings import Embeddings
 from gateway.federation.fleet import Member
 from gateway.federation.loss import Failure
 from gateway.federation.offers import not_offered
-from gateway.federation.replies import aligned, sound_transform
+from gateway.federation.replies import Vector, aligned, sound_matrices, sound_sparse, sound_transform, sound_vectors
 from gateway.federation.runner import Deadline, run
 from gateway.federation.select import reranker, transformer
 from gateway.federation.several import Journey, barred, engine_call
-from gateway.federation.vectors import sound_sparse
 from gateway.federation.verdict import surfaced
-from gateway.model import MultiVectorCapability
 from gateway.spi.call import Call, ClientCall, Route
 from gateway.spi.codec import encode, sound
 from gateway.spi.engine import EmbedQuery, Engine, RerankQuery, SparseVector, TransformQuery, TransformReply
@@ -140,13 +137,19 @@ async def embed(
 
     ``known`` is looked at first and remembers what is new; documents that are stored pass it by, as each comes once.
     """
-    limit = batch_limit(single.member.capabilities) or len(inputs) or 1
-    found: list[Vector] = []
-    for start in range(0, len(inputs), limit):
-        batch = tuple(inputs[start : start + limit])
-        found += await (_fresh(single, batch, kind) if known is None else _known(single, batch, kind, known))
-        if len(found[0]) != len(found[-1]):
-            raise surfaced(single.member.settings.id, BackendUnavailable("its vectors are not of one dimension"))
+    if known is not None:
+        single.may_forward()
+        given = await known.vectors(single.member, inputs, kind, single.route, single.deadline)
+        if isinstance(given, Failure):
+            raise surfaced(given.engine, given.error)
+        found = list(given)
+    else:
+        limit = batch_limit(single.member.capabilities) or len(inputs) or 1
+        found = []
+        for start in range(0, len(inputs), limit):
+            found += await _fresh(single, tuple(inputs[start : start + limit]), kind)
+    if len(set(map(len, found))) > 1:  # each batch is of one dimension, but all have to be of the same
+        raise surfaced(single.member.settings.id, BackendUnavailable("its vectors are not of one dimension"))
     return tuple(found)
 
 
@@ -158,14 +161,6 @@ async def _fresh(single: Single, batch: tuple[str, ...], kind: str) -> Sequence[
         return sound_vectors((await engine.embed(query, call)).vectors, len(batch), offered)
 
     return await single.ask(ask, stage="embed")
-
-
-async def _known(single: Single, batch: tuple[str, ...], kind: str, known: Embeddings) -> Sequence[Vector]:
-    single.may_forward()
-    found = await known.vectors(single.member, batch, kind, single.route, single.deadline)
-    if isinstance(found, Failure):
-        raise surfaced(found.engine, found.error)
-    return found
 
 
 async def embed_sparse(single: Single, inputs: Sequence[str]) -> list[SparseVector]:
@@ -184,17 +179,9 @@ async def embed_multi(single: Single, inputs: Sequence[str], kind: str) -> list[
     offered = single.member.capabilities.multi_vector
 
     async def ask(engine: Engine, call: Call) -> list[Matrix]:
-        return _sound_matrices(await engine.embed_multi(query, call), len(inputs), offered)
+        return sound_matrices(await engine.embed_multi(query, call), len(inputs), offered)
 
     return await single.ask(ask, stage="embed")
-
-
-def _sound_matrices(given: Sequence[Matrix], count: int, offered: MultiVectorCapability | None) -> list[Matrix]:
-    if len(given) != count:
-        raise BackendUnavailable(f"it gave {len(given)} matrices for {count} texts")
-    rows = [row for matrix in given for row in matrix]
-    sound_vectors(rows, len(rows), offered)
-    return [tuple(tuple(map(float, row)) for row in matrix) for matrix in given]
 
 
 async def rerank(single: Single, query: RerankQuery) -> tuple[float, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from gateway.federation.loss import Failure, Loss, said
+from gateway.federation.loss import Failure, Loss, notes_as_losses, said
 from gateway.federation.plan import RetrievePlan
 from gateway.federation.replies import sound_transform
 from gateway.federation.runner import Deadline, EngineCall, run
@@ -72,7 +72,7 @@ async def transformed(plan: RetrievePlan, deadline: Deadline, route: Route) -> F
     if isinstance(reply, Failure):
         why = f"the query was not transformed: {said(reply.error.message)}"
         return Forms((original,), losses=(Loss(kind="degraded", message=why, engine=reply.engine, option="rewrite"),))
-    losses = tuple(Loss(kind="note", message=said(note), engine=rewrite.view.id) for note in reply.notes[:8])
+    losses = tuple(notes_as_losses(rewrite.view.id, reply.notes))
     if rewrite.method == "hyde":
         return Forms((Form(plan.query, reply.hypothetical),), reply.hypothetical, losses)
     texts = _texts(plan.query, reply.queries, original=rewrite.method in ("multi-query", "step-back"))

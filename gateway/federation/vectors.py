@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from gateway.errors import BackendUnavailable, RcpError, Timeout, UpstreamError
-from gateway.federation.capability import Snapshot, batch_limit
-from gateway.federation.embeddings import Embeddings, Vector
+from gateway.federation.capability import Snapshot
+from gateway.federation.embeddings import Embeddings
 from gateway.federation.fleet import Member, identity_of
 from gateway.federation.leg import Ask, Leg
 from gateway.federation.loss import Failure
+from gateway.federation.replies import Vector, sound_sparse
 from gateway.federation.runner import Deadline, EngineCall, run
 from gateway.federation.transform import Form
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import EmbedQuery, Engine, SparseVector, VectorNeed
 
-__all__ = ["QueryVectors", "Vectors", "made_by", "sound_sparse"]
+__all__ = ["QueryVectors", "Vectors", "made_by"]
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class QueryVectors:
         self._sparse = {id: asyncio.create_task(self._embed_sparse(id), name=f"embed {id}") for id in sparse}
 
     @property
-    def tasks(self) -> set[asyncio.Task[list[Vector] | Failure] | asyncio.Task[list[SparseVector] | Failure]]:
+    def tasks(self) -> set[asyncio.Task[Sequence[Vector] | Failure] | asyncio.Task[list[SparseVector] | Failure]]:
         return {*self._dense.values(), *self._sparse.values()}
 
     async def of(self, ask: Ask, form: Form) -> Vectors:
@@ -85,23 +85,17 @@ class QueryVectors:
             sparse = self._usable(ask.sparse, await asyncio.shield(self._sparse[ask.sparse.embedder]))[place]
         return Vectors(dense, sparse)
 
-    async def _embed(self, id: str) -> list[Vector] | Failure:
+    async def _embed(self, id: str) -> Sequence[Vector] | Failure:
         member = self._reachable(id)
         if isinstance(member, Failure):
             return member
         texts = [form.embedded for form in self._forms]
-        size = batch_limit(member.capabilities) or len(texts)
-        vectors: list[Vector] = []
         # All forms of one call stand on one side of the search: HyDE makes a single one.
         kind = self._forms[0].kind
-        for start in range(0, len(texts), size):
-            batch = texts[start : start + size]
-            found = await self._shared.vectors(member, batch, kind, self._route, self._deadline)
-            if isinstance(found, Failure):
-                return found
-            vectors += found
-        self._tell(id)
-        return vectors
+        found = await self._shared.vectors(member, texts, kind, self._route, self._deadline)
+        if not isinstance(found, Failure):
+            self._tell(id)
+        return found
 
     async def _embed_sparse(self, id: str) -> list[SparseVector] | Failure:
         member = self._reachable(id)
@@ -159,17 +153,6 @@ def made_by(need: VectorNeed, snapshot: Snapshot) -> str:
         seen = snapshot.view(need.embedder) is not None
         raise UpstreamError(told if seen else "it holds vectors made by another embedder than its own")
     return made
-
-
-def sound_sparse(vectors: Sequence[SparseVector], count: int) -> list[SparseVector]:
-    """The engine's sparse vectors, if they are what was asked for. Raises ``BackendUnavailable``."""
-    if len(vectors) != count:
-        raise BackendUnavailable(f"it gave {len(vectors)} sparse vectors for {count} texts")
-    for one in vectors:
-        paired = len(one.indices) == len(one.values)
-        if not paired or not all(map(math.isfinite, one.values)) or min(one.indices, default=0) < 0:
-            raise BackendUnavailable("it gave a sparse vector that is none")
-    return list(vectors)
 
 
 def _unavailable(message: str, error: RcpError) -> BackendUnavailable:

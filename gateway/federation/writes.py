@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from gateway.errors import BackendUnavailable, RcpError, UpstreamError, invalid_params
 from gateway.federation.capability import Snapshot
-from gateway.federation.embeddings import Vector
 from gateway.federation.fleet import Member
 from gateway.federation.ids import emitted_id, id_text, own_id
+from gateway.federation.replies import Vector
 from gateway.federation.single import Single, embed
 from gateway.federation.vectors import made_by
 from gateway.federation.verdict import surfaced
@@ -33,6 +33,9 @@ _MOST = 2**53 - 1
 _FEWEST = 4
 _PIECES = 256
 """How many pieces are looked for at once, over all documents; each has its share, ``_FEWEST`` at least."""
+_AT_ONCE = 10_000
+_ASKED = 100_000
+"""So many ids are asked for, whatever the engine says of them."""
 _PIECE = re.compile(r"#\d+\Z")
 
 
@@ -160,20 +163,25 @@ async def index_delete(single: Single, ids: Sequence[str], snapshot: Snapshot, *
 
 
 async def _clear(single: Single, kept: dict[str, int], *, whole: bool = False) -> None:
-    """Removes the pieces of documents from the given numbers on, and the documents as wholes if ``whole``."""
+    """Removes the pieces of documents from the given numbers on, and the documents as wholes if ``whole``.
+
+    It looks for more while some are found; not for ever, since some engines count what they were asked to remove.
+    """
     width = max(_FEWEST, _PIECES // max(1, len(kept)))
-    start = 0
+    widest = max(width, _AT_ONCE // max(1, len(kept)))
+    start = asked = 0
     wholes = list(kept) if whole else []
-    while kept:
+    while kept and asked < _ASKED:
         numbered = [passage_id(id, first + start + n) for id, first in kept.items() for n in range(width)]
         if await _delete(single, [*wholes, *numbered]) == 0:
             return
-        start, width, wholes = start + width, width * 2, []
+        asked += len(numbered)
+        start, width, wholes = start + width, min(width * 2, widest), []
 
 
 async def _delete(single: Single, ids: Sequence[str]) -> int:
     async def delete(engine: Engine, call: Call) -> int:
-        return max(0, int(await engine.index_delete(ids, call)))
+        return max(0, min(int(await engine.index_delete(ids, call)), len(ids)))
 
     return await single.ask(delete, write=True)
 

@@ -2,7 +2,7 @@
 
 from gateway.fusion.across import MIX, passage_of, rescored, rescored_by
 from gateway.fusion.fuse import fuse, fuse_queries
-from gateway.fusion.identity import Identity, UriRules, content_id, qualify, read_identity, split_id
+from gateway.fusion.identity import Identity, UriRules, qualify, read_identity
 from gateway.fusion.merge import merged_hit, merged_meta, merged_trust
 from gateway.fusion.ranking import Copy, Fused, LegOffer, Note, Ranking, Scale
 from gateway.fusion.strategies import Confidence, Contributions, Convex, Rrf, Strategy, Weighted, choose
@@ -25,7 +25,6 @@ __all__ = [
     "UriRules",
     "Weighted",
     "choose",
-    "content_id",
     "fuse",
     "fuse_queries",
     "leg_weights",
@@ -38,5 +37,4 @@ __all__ = [
     "read_weight",
     "rescored",
     "rescored_by",
-    "split_id",
 ]

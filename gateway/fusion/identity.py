@@ -5,7 +5,6 @@ Identity compares keys only. Nothing normalised here is ever emitted.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ from gateway.errors import ConfigError
 from gateway.fusion.ranking import Note, Ranking
 from gateway.model import Hit, member, text_of_hit
 
-__all__ = ["Identity", "UriRules", "content_id", "qualify", "read_identity", "split_id", "uri_key"]
+__all__ = ["Identity", "UriRules", "qualify", "read_identity", "uri_key"]
 
 _PARTS = ("id", "uri", "content")
 _TRACKING = re.compile(
@@ -60,21 +59,6 @@ def read_identity(name: str) -> Identity:
 def qualify(corpus: str | None, id: str) -> str:
     """The id as the gateway emits it."""
     return id if corpus is None else f"{corpus}/{id}"
-
-
-def split_id(emitted: str) -> tuple[str, str]:
-    """Corpus and the engine's own id of an emitted id, where engines have corpora. Raises ``ValueError``."""
-    corpus, slash, id = emitted.partition("/")
-    if not slash:
-        raise ValueError("the id names no corpus")
-    return corpus, id
-
-
-def content_id(text: str) -> str:
-    """A stable id for a hit whose store has none. Raises ``ValueError`` for an empty text, which identifies nothing."""
-    if not text.strip():
-        raise ValueError("an empty text identifies nothing")
-    return "sha256:" + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def uri_key(uri: str, rules: UriRules) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 import msgspec
@@ -19,29 +18,25 @@ from gateway import _json
 from gateway.errors import BackendUnavailable, Code, RateLimited, RcpError, Timeout, UpstreamError
 
 __all__ = [
-    "PROTOCOL_VERSION",
+    "NAME_LIMIT",
     "Answer",
-    "Handshake",
     "Log",
     "Noise",
     "Peer",
     "PeerError",
     "Progress",
     "Request",
-    "State",
     "failure",
+    "printable",
 ]
-
-PROTOCOL_VERSION = 1
-"""The one version spoken here, highest and lowest (RCP section 7.1)."""
 
 _ABSENT = _json.Raw(b"")
 _BOM = b"\xef\xbb\xbf"
-_STAGE_LIMIT = 64
+NAME_LIMIT = 64
+"""Characters of a stage, or of a server's name, that are shown."""
 _TEXT_LIMIT = 2000
 _FORGOTTEN_LIMIT = 1024
 _SAFE_INTEGER = 2**53 - 1
-_TOKEN = re.compile(r"[\x21-\x7e]{1,1024}")
 _ANSWER = re.compile(
     rb'\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*'
     rb'(?:"id"\s*:\s*(?P<id>[1-9][0-9]{0,15})\s*,\s*"(?:result|error)"|"(?:result|error)"\s*:)'
@@ -225,16 +220,16 @@ class Peer:
         if not isinstance(params, dict):
             return Noise("a notification without parameters")
         if method == "notifications/progress":
-            token, fraction = params.get("progressToken"), _number(params.get("progress"))
+            token, fraction = params.get("progressToken"), _json.finite_float(params.get("progress"))
             if isinstance(token, bool) or not isinstance(token, int) or not self._waiting.get(token, False):
                 return Noise("progress of no request of ours")
             if fraction is None:
                 return Noise("progress without a number")
-            return Progress(token, min(1.0, max(0.0, fraction)), _text(params.get("stage"), _STAGE_LIMIT))
+            return Progress(token, min(1.0, max(0.0, fraction)), printable(params.get("stage"), NAME_LIMIT))
         if method == "notifications/log":
             return Log(
-                _text(params.get("level"), _STAGE_LIMIT),
-                _text(params.get("message"), _TEXT_LIMIT),
+                printable(params.get("level"), NAME_LIMIT),
+                printable(params.get("message"), _TEXT_LIMIT),
                 self._ours(params.get("_meta")),
             )
         return Noise("a notification nobody asked for")
@@ -247,105 +242,6 @@ class Peer:
         return token
 
 
-class State(Enum):
-    FRESH = "fresh"
-    INITIALIZING = "initializing"
-    ASKING = "asking"
-    READY = "ready"
-
-
-class _Outcome(Enum):
-    ACCEPTED = "accepted"
-    ALREADY = "already initialised"
-    FAILED = "failed"
-
-
-# -32600 on initialize means that somebody else holds the one session of an SDK server; its `info` still tells all that
-# is needed (DECISIONS D1b). A failed handshake starts again from the beginning.
-_NEXT = {
-    (State.INITIALIZING, _Outcome.ACCEPTED): State.READY,
-    (State.INITIALIZING, _Outcome.ALREADY): State.ASKING,
-    (State.INITIALIZING, _Outcome.FAILED): State.FRESH,
-    (State.ASKING, _Outcome.ACCEPTED): State.READY,
-    (State.ASKING, _Outcome.ALREADY): State.FRESH,
-    (State.ASKING, _Outcome.FAILED): State.FRESH,
-}
-
-
-class Handshake:
-    """``initialize`` and its answer (RCP sections 7.1 and 13): nothing else is sent before it is through.
-
-    ``step`` says what to send next; ``advance`` takes the answer. ``generation`` counts completed handshakes, so that
-    many calls that learn at once that the session is gone start only one new handshake.
-    """
-
-    def __init__(self, *, name: str, version: str) -> None:
-        self.state = State.FRESH
-        self.generation = 0
-        self.capabilities: Mapping[str, Any] = {}
-        self.server = ""
-        self.session: str | None = None
-        self._client = {"name": name, "version": version}
-
-    def step(self) -> tuple[str, dict[str, Any]] | None:
-        """Method and parameters of the next request, ``None`` once the peer is ready."""
-        match self.state:
-            case State.READY:
-                return None
-            case State.ASKING:
-                return "info", {}
-            case _:
-                self.state = State.INITIALIZING
-                client: dict[str, Any] = {"streaming": {}, "log": {}}
-                return "initialize", {
-                    "protocolVersion": PROTOCOL_VERSION,
-                    "client": self._client,
-                    "capabilities": client,
-                    # Each call asks for as much as its client wants to hear.
-                    "_meta": {"logLevel": "error"},
-                }
-
-    def advance(self, answer: Answer) -> None:
-        """Takes the answer to what :meth:`step` said. Raises :class:`RcpError` if there is no way on."""
-        if answer.error is not None:
-            already = answer.error.code == Code.INVALID_REQUEST and self.state is State.INITIALIZING
-            self.state = _NEXT[self.state, _Outcome.ALREADY if already else _Outcome.FAILED]
-            if already:
-                return
-            raise failure(answer.error)
-        try:
-            self._accept(_json.decode(answer.object(), dict[str, Any]))
-        except (RcpError, ValueError, RecursionError) as error:
-            self.state = _NEXT[self.state, _Outcome.FAILED]
-            if isinstance(error, RcpError):
-                raise
-            raise BackendUnavailable("the engine's handshake cannot be read") from error
-        self.state = _NEXT[self.state, _Outcome.ACCEPTED]
-        self.generation += 1
-
-    def lapse(self, generation: int) -> None:
-        """The session of that generation is gone (``-32001``). A newer one is left alone."""
-        if self.state is State.READY and generation == self.generation:
-            self.reset()
-
-    def reset(self) -> None:
-        """Starts over: the connection is a new one."""
-        self.state = State.FRESH
-        self.session = None
-
-    def _accept(self, result: Mapping[str, Any]) -> None:
-        version = _number(result.get("protocolVersion", PROTOCOL_VERSION))
-        if version is None or not version.is_integer() or version < PROTOCOL_VERSION:
-            raise BackendUnavailable("the engine speaks no version of RCP that the gateway does", retryable=False)
-        capabilities, server, meta = result.get("capabilities"), result.get("server"), result.get("_meta")
-        self.capabilities = capabilities if isinstance(capabilities, dict) else {}
-        self.server = _text(server.get("name"), _STAGE_LIMIT) if isinstance(server, dict) else ""
-        if self.state is State.INITIALIZING:
-            token = meta.get("session") if isinstance(meta, dict) else None
-            # It becomes a header: what could break out of one is not a token.
-            self.session = token if isinstance(token, str) and _TOKEN.fullmatch(token) else None
-
-
 def failure(error: PeerError) -> RcpError:
     """A peer's error as the gateway's own, always with ``data.upstreamCode`` if the peer gave a code.
 
@@ -355,7 +251,7 @@ def failure(error: PeerError) -> RcpError:
     """
     code = error.code
     data: dict[str, Any] = {} if code is None else {"upstreamCode": code}
-    wait = _number(error.data.get("retryAfterMs"))
+    wait = _json.finite_float(error.data.get("retryAfterMs"))
     if wait is not None and wait >= 0:
         data["retryAfterMs"] = int(min(wait, _SAFE_INTEGER))
     said = error.data.get("retryable")
@@ -411,11 +307,11 @@ def _error(raw: _json.Raw) -> PeerError | None:
     value = _value(raw)
     if not isinstance(value, dict):
         return PeerError(None)
-    code, data = _number(value.get("code")), value.get("data")
+    code, data = _json.finite_float(value.get("code")), value.get("data")
     whole = code is not None and code.is_integer() and abs(code) <= _SAFE_INTEGER
     return PeerError(
         int(code) if whole and code is not None else None,
-        _text(value.get("message"), _TEXT_LIMIT),
+        printable(value.get("message"), _TEXT_LIMIT),
         data if isinstance(data, dict) else {},
     )
 
@@ -429,16 +325,8 @@ def _value(raw: _json.Raw) -> Any:
         return None
 
 
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not _json.finite(value):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None
-
-
-def _text(value: Any, limit: int) -> str:
+def printable(value: Any, limit: int) -> str:
+    """A peer's text fit for a log; ``""`` for what is no text."""
     if not isinstance(value, str):
         return ""
     return "".join(_printable(value[:limit]))

@@ -9,9 +9,9 @@ from hashlib import blake2b
 from gateway.errors import StateUnavailable
 from gateway.state import Store, digest
 
-__all__ = ["Seen", "Trajectories"]
+__all__ = ["UNKNOWN", "Seen", "Trajectories"]
 
-_NOTE = "what this session has been given already is not known at the moment"
+UNKNOWN = "what this session has been given already is not known at the moment"
 _REQUEST = 32
 """How long a request's digest is; an id's follows it."""
 
@@ -47,7 +47,7 @@ class Trajectories:
         try:
             members = await self._store.members(_key(caller, session))
         except StateUnavailable:
-            return Seen(notes=(_NOTE,))
+            return Seen(notes=(UNKNOWN,))
         own = _request(request)
         return Seen(frozenset(member[_REQUEST:] for member in members if member[:_REQUEST] != own))
 
@@ -60,7 +60,7 @@ class Trajectories:
         try:
             await self._store.extend(_key(caller, session), members, ttl=self._ttl, cap=self._cap)
         except StateUnavailable:
-            return (_NOTE,)
+            return (UNKNOWN,)
         return ()
 
 

@@ -8,18 +8,11 @@ from typing import Any
 
 import msgspec
 
-from gateway.federation.loss import Loss, notes_of, said
+from gateway.federation.loss import Loss, notes_of
 from gateway.federation.several import Answers
 from gateway.model import Usage
 
-__all__ = ["account", "notes_as_losses"]
-
-_NOTES = 8
-
-
-def notes_as_losses(engine: str, notes: Sequence[str]) -> list[Loss]:
-    """What an engine has to say of its answer, as much of it as anybody reads."""
-    return [Loss(kind="note", message=said(note), engine=engine) for note in notes[:_NOTES]]
+__all__ = ["account"]
 
 
 def account(

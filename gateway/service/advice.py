@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 
+from msgspec.structs import replace
+
 from gateway.errors import BackendUnavailable, CallerError, Code, invalid_params
 from gateway.federation import feedback, memory
-from gateway.federation.loss import Loss, notes_of
+from gateway.federation.loss import Loss, notes_as_losses, notes_of
 from gateway.federation.origins import Origins
 from gateway.federation.plan import Defaults
+from gateway.federation.profile import within
 from gateway.federation.reading import ranking_of
 from gateway.federation.replies import shaped
 from gateway.federation.select import named
 from gateway.federation.several import Answers, ask_several
 from gateway.federation.single import Single
+from gateway.filters import compiled
 from gateway.fusion import Rrf, fuse, read_identity
 from gateway.model import (
     FeedbackRequest,
@@ -25,10 +29,11 @@ from gateway.model import (
 )
 from gateway.refine.candidate import candidates
 from gateway.refine.pack import sealed
-from gateway.service.account import account, notes_as_losses
-from gateway.service.limits import journey_for, session_for
+from gateway.service.account import account
+from gateway.service.limits import bounded, journey_for, session_for
 from gateway.service.writes import written
 from gateway.spi.call import Call, ClientCall
+from gateway.spi.codec import mend
 from gateway.spi.engine import Engine
 from gateway.spi.methods import FeedbackQuery, MemoryBuilt, MemoryRecall, MemoryReply, MemoryWrite
 from gateway.state import Idempotency
@@ -53,7 +58,7 @@ class Advice:
         signals = tuple(request.signals or ())
         if len(signals) > _SIGNALS:
             raise invalid_params(f"at most {_SIGNALS} signals at once", field="signals")
-        self._bounded(request.query, "query")
+        bounded(request.query, self._defaults)
         journey = journey_for(call, self._defaults)
         query = FeedbackQuery(signals=signals, text=request.query, session=session_for(call, request.session_id))
         asked, reasons = feedback.errands(
@@ -87,7 +92,7 @@ class Advice:
             built = shaped(await engine.memory_build(write, inner), MemoryBuilt)
             if not built.id:
                 raise BackendUnavailable("it did not name the memory it built", retryable=False)
-            return built
+            return replace(built, id=mend(built.id))
 
         single = Single.on(journey_for(call, self._defaults), view)
 
@@ -100,7 +105,7 @@ class Advice:
 
     async def memory_recall(self, request: MemoryRecallRequest, call: ClientCall) -> MemoryRecallResult:
         started = time.perf_counter()
-        self._bounded(request.query, "query")
+        bounded(request.query, self._defaults)
         journey = journey_for(call, self._defaults)
         query = MemoryRecall(
             text=request.query or "",
@@ -121,7 +126,10 @@ class Advice:
     def _recalled(
         self, answers: Answers[MemoryReply], query: MemoryRecall, call: ClientCall, started: float
     ) -> MemoryRecallResult:
-        rankings = [ranking_of(view, order, reply.hits) for order, (view, reply) in enumerate(answers.replies)]
+        standing = within(None, self._defaults.profile.filter, call.snapshot)
+        rankings = [
+            ranking_of(view, order, reply.hits, filter=standing) for order, (view, reply) in enumerate(answers.replies)
+        ]
         fused, notes = fuse(rankings, self._strategy, self._identity, limit=self._defaults.window)
         if call.snapshot.capabilities.feedback is not None:
             self._origins.remember(call.caller.id, fused)
@@ -129,11 +137,8 @@ class Advice:
         losses += [Loss(kind="note", message=note.text) for note in notes]
         count = sum(len(ranking.hits) for ranking in rankings)
         usage, meta = account(answers, candidates=count, started=started, losses=losses)
-        hits = sealed(candidates(fused), include_text=True, include_vectors=False)
+        keep = None if standing is None else compiled(standing)
+        hits = sealed(candidates(fused), include_text=True, include_vectors=False, keep=keep)
         return MemoryRecallResult(
             clues=tuple(memory.clues_of(answers.replies, query.n)), hits=hits or None, usage=usage, meta=meta
         )
-
-    def _bounded(self, text: str | None, field: str) -> None:
-        if text is not None and len(text) > self._defaults.max_query:
-            raise invalid_params(f"a query has at most {self._defaults.max_query} characters", field=field)

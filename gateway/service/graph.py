@@ -16,19 +16,21 @@ from gateway.federation.graph import (
     followups_of,
     summaries_of,
 )
-from gateway.federation.loss import Loss
+from gateway.federation.loss import Loss, notes_as_losses
 from gateway.federation.offers import GRAPH_OPS
 from gateway.federation.origins import Origins
 from gateway.federation.plan import DEFAULT_K, Defaults
+from gateway.federation.profile import within
 from gateway.federation.reading import ranking_of
 from gateway.federation.select import by_priority, named, prioritised
 from gateway.federation.several import Answers, Errand, ask_several
+from gateway.filters import compiled
 from gateway.fusion import Rrf, fuse, read_identity
 from gateway.model import GraphRequest, GraphResult
 from gateway.refine.candidate import candidates
 from gateway.refine.pack import sealed
-from gateway.service.account import account, notes_as_losses
-from gateway.service.limits import journey_for, session_for
+from gateway.service.account import account
+from gateway.service.limits import bounded, journey_for, session_for
 from gateway.spi.call import ClientCall
 from gateway.spi.methods import GraphOp, GraphQuery, GraphReply
 
@@ -64,8 +66,7 @@ class Graph:
     def _query(self, request: GraphRequest, call: ClientCall) -> GraphQuery:
         if request.op not in GRAPH_OPS:
             raise option_unsupported("that operation is not offered", option=str(request.op), field="op")
-        if request.query is not None and len(request.query) > self._defaults.max_query:
-            raise invalid_params(f"a query has at most {self._defaults.max_query} characters", field="query")
+        bounded(request.query, self._defaults)
         if not request.query and not request.seed_ids and request.op != "communities":
             field = "seedIds" if request.op == "neighbors" else "query"
             raise invalid_params(f"{request.op} needs a query or seeds to start from", field=field)
@@ -100,7 +101,10 @@ class Graph:
     ) -> GraphResult:
         limit = query.k or self._defaults.max_k
         at = list(enumerate(replies))
-        hits, notes = fuse([ranking_of(view, n, one.hits) for n, (view, one) in at], self._strategy, self._identity)
+        standing = within(None, self._defaults.profile.filter, call.snapshot)
+        hits, notes = fuse(
+            [ranking_of(view, n, one.hits, filter=standing) for n, (view, one) in at], self._strategy, self._identity
+        )
         nodes, _ = fuse([ranking_of(view, n, one.nodes) for n, (view, one) in at], self._strategy)
         communities, _ = fuse(
             [ranking_of(view, n, one.communities, namespace=several) for n, (view, one) in at], self._strategy
@@ -119,8 +123,12 @@ class Graph:
         )
         main = _MAIN[query.op]
         parts = {
-            name: sealed(candidates(fused[:limit]), include_text=True, include_vectors=False)
-            for name, fused in (("hits", hits), ("communities", communities), ("nodes", nodes))
+            name: sealed(candidates(fused[:limit]), include_text=True, include_vectors=False, keep=keep)
+            for name, fused, keep in (
+                ("hits", hits, None if standing is None else compiled(standing)),
+                ("communities", communities, None),
+                ("nodes", nodes, None),
+            )
             if fused or name == main
         }
         return GraphResult(

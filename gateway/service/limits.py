@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.errors import invalid_params
 from gateway.federation.plan import Defaults
 from gateway.federation.route import deadline_of, route_of, visited
 from gateway.federation.runner import Deadline
@@ -9,7 +10,13 @@ from gateway.federation.several import Journey
 from gateway.spi.call import ClientCall, Route
 from gateway.state import digest
 
-__all__ = ["deadline_for", "journey_for", "route_for", "session_for"]
+__all__ = ["bounded", "deadline_for", "journey_for", "route_for", "session_for"]
+
+
+def bounded(text: str | None, defaults: Defaults) -> None:
+    """Raises ``-32602`` for a query that is longer than any may be."""
+    if text is not None and len(text) > defaults.max_query:
+        raise invalid_params(f"a query has at most {defaults.max_query} characters", field="query")
 
 
 def deadline_for(call: ClientCall, defaults: Defaults) -> Deadline:

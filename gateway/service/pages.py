@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,11 +14,12 @@ from gateway._json import Raw
 from gateway.errors import CallerError, Code, StateUnavailable
 from gateway.federation.cursor import Binding, Frozen, Window
 from gateway.federation.plan import DEFAULT_K
+from gateway.federation.runner import Deadline
 from gateway.model import RetrieveRequest, RetrieveResult, Usage
 from gateway.refine.candidate import Candidate, text
 from gateway.refine.pack import Fit, fit, pack, passed_over
 from gateway.refine.tokens import Tokens, sizes
-from gateway.refine.trajectory import Seen
+from gateway.refine.trajectory import UNKNOWN, Seen
 from gateway.service.keeping import Keeping
 from gateway.service.later import Later, held
 from gateway.spi.call import ClientCall
@@ -62,13 +64,17 @@ class Pages:
         """Whether pages after the first may be made later: there are none, or only this process is asked for them."""
         return self._cursors.holds or call.snapshot.capabilities.pagination is None
 
-    async def seen(self, request: RetrieveRequest, call: ClientCall) -> Seen:
+    async def seen(self, request: RetrieveRequest, call: ClientCall, deadline: Deadline) -> Seen:
         """What the client's session has been given before, by other requests."""
         if request.session_id is None or call.snapshot.capabilities.session is None:
             return Seen()
-        return await self._trajectories.seen(
-            call.caller.id, request.session_id, Binding.of(request, call.caller, forced=self._bound).request
-        )
+        session = (call.caller.id, request.session_id, Binding.of(request, call.caller, forced=self._bound).request)
+        try:
+            # The engines must find most of the time still there.
+            async with asyncio.timeout(deadline.left() / 3):
+                return await self._trajectories.seen(*session)
+        except TimeoutError:
+            return Seen(notes=(UNKNOWN,))
 
     async def first(
         self,
@@ -76,13 +82,13 @@ class Pages:
         call: ClientCall,
         answer: Answer,
         started: float,
-        remaining: Callable[[], float],
+        deadline: Deadline,
     ) -> RetrieveResult:
-        """The first page, and a cursor if there is more. ``remaining`` tells how many seconds are left."""
+        """The first page, and a cursor if there is more."""
         found, budget = answer.candidates, answer.budget
         counted: tuple[int, ...] = ()
         if budget is not None:
-            counted = await sizes(self._tokens, [text(one) for one in found], budget, remaining())
+            counted = await sizes(self._tokens, [text(one) for one in found], budget, deadline.remaining())
             if len(counted) < len(found):
                 told = f"time ran out while texts were measured: {len(found) - len(counted)} hits are left out"
                 found, answer = found[: len(counted)], replace(answer, notes=(*answer.notes, told))
@@ -97,7 +103,7 @@ class Pages:
                 found = answer.later.candidates()
                 said = _said(answer, found, counted)
             window = replace(said, hits=answer.seal(found))
-            frozen, lost = await self._frozen(window, binding)
+            frozen, lost = await self._frozen(window, binding, deadline)
             said = said.telling(lost)
             hits = tuple(window.hits[place] for place in fits.places)
             cursor = None if frozen is None else frozen.cursor(fits.consumed)
@@ -105,7 +111,7 @@ class Pages:
             hits = answer.seal([found[place] for place in fits.places])
             if more and not kept:
                 said = said.telling((_UNWAITED,))
-        return await self._page(request, call, binding, said, _Slice(0, fits, hits, cursor), started)
+        return await self._page(request, call, binding, said, _Slice(0, fits, hits, cursor), started, deadline)
 
     async def _held(self, answer: Answer, said: Window, binding: Binding, end: int) -> str | None:
         """The cursor of a window that is kept unsealed; ``None`` where it is to be sealed at once."""
@@ -117,15 +123,20 @@ class Pages:
         except StateUnavailable:
             return None
 
-    async def _frozen(self, window: Window, binding: Binding) -> tuple[Frozen | None, tuple[str, ...]]:
+    async def _frozen(
+        self, window: Window, binding: Binding, deadline: Deadline
+    ) -> tuple[Frozen | None, tuple[str, ...]]:
         """The window as it is kept, or why it is not: a client must not take the first page for all there is."""
         try:
-            frozen = await self._cursors.freeze(window, binding)
-        except StateUnavailable:
+            async with asyncio.timeout(deadline.left() / 2):
+                frozen = await self._cursors.freeze(window, binding)
+        except (StateUnavailable, TimeoutError):
             return None, ("there is more, but pages cannot be kept at the moment",)
         return frozen, () if frozen is not None else ("there is more than may be kept for pages: ask for a larger k",)
 
-    async def next(self, request: RetrieveRequest, call: ClientCall, started: float) -> RetrieveResult:
+    async def next(
+        self, request: RetrieveRequest, call: ClientCall, started: float, deadline: Deadline
+    ) -> RetrieveResult:
         """A page after the first. Everything but ``k`` was fixed with the first.
 
         Raises ``-32015`` for a cursor that does not hold for this request.
@@ -133,14 +144,18 @@ class Pages:
         if request.cursor is None or call.snapshot.capabilities.pagination is None:
             raise CallerError("the cursor is not known here", code=Code.NOT_FOUND, data={"field": "cursor"})
         binding = Binding.of(request, call.caller, forced=self._bound)
-        frozen = await self._cursors.resume(request.cursor, binding)
+        try:
+            async with asyncio.timeout(deadline.left()):
+                frozen = await self._cursors.resume(request.cursor, binding)
+        except TimeoutError:
+            raise StateUnavailable from None
         window, offset = frozen.window, frozen.offset
         left = len(frozen) - offset
         k = request.k or (DEFAULT_K if request.token_budget is None else left)
         fits = fit(window.sizes[offset:] or [0] * left, min(k, self._max_k), request.token_budget)
         hits = frozen.hits([offset + place for place in fits.places])
         slice = _Slice(offset, fits, hits, frozen.cursor(offset + fits.consumed))
-        return await self._page(request, call, binding, window, slice, started)
+        return await self._page(request, call, binding, window, slice, started, deadline)
 
     async def _page(
         self,
@@ -150,6 +165,7 @@ class Pages:
         window: Window,
         page: _Slice,
         started: float,
+        deadline: Deadline,
     ) -> RetrieveResult:
         passed = [page.offset + place for place in page.fits.passed]
         told = passed_over(
@@ -158,7 +174,11 @@ class Pages:
         if request.session_id is not None and call.snapshot.capabilities.session is not None:
             given = [window.ids[place] for place in range(page.offset, page.offset + page.fits.consumed)]
             session = (call.caller.id, request.session_id, binding.request)
-            told += await self._trajectories.delivered(*session, given)
+            try:
+                async with asyncio.timeout(deadline.left()):
+                    told += await self._trajectories.delivered(*session, given)
+            except TimeoutError:
+                told.append(UNKNOWN)
         window = window.telling(told)
         call.progress(1.0, "pack", f"{len(page.hits)} hits")
         usage = Usage(

@@ -60,11 +60,11 @@ class Retrieval:
 
     async def retrieve(self, request: RetrieveRequest, call: ClientCall) -> RetrieveResult:
         started = time.perf_counter()
-        if request.cursor is not None:
-            return await self._pages.next(request, call, started)
         deadline = deadline_for(call, self._defaults)
+        if request.cursor is not None:
+            return await self._pages.next(request, call, started, deadline)
         route, cycle = route_for(call, self._defaults)
-        seen = await self._pages.seen(request, call)
+        seen = await self._pages.seen(request, call, deadline)
         planned = plan(
             request, call.snapshot, call.meta, route=route, cycle=cycle, defaults=self._defaults, seen=len(seen)
         )
@@ -98,7 +98,7 @@ class Retrieval:
         seal = self._sealer(planned, call)
         later = Later(rankings, fusing, seal, _weight(request)) if waits else None
         answer = _answer(planned, forms, outcomes, refined, losses, seal, later)
-        return await self._pages.first(request, call, answer, started, deadline.remaining)
+        return await self._pages.first(request, call, answer, started, deadline)
 
     def explain(self, request: RetrieveRequest, snapshot: Snapshot) -> Explained:
         """What a retrieve would do, and what it would lose. No engine is asked."""

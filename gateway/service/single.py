@@ -9,7 +9,7 @@ from gateway._json import sound
 from gateway.errors import CallerError, Code, invalid_params, option_unsupported
 from gateway.federation.capability import Offer, View, batch_limit, max_candidates
 from gateway.federation.embeddings import Embeddings
-from gateway.federation.loss import said
+from gateway.federation.loss import NOTES, said
 from gateway.federation.plan import Defaults
 from gateway.federation.select import named
 from gateway.federation.single import (
@@ -49,7 +49,6 @@ __all__ = ["OneEngine"]
 
 _MOST_TRANSFORMED = 16
 _VENDOR_DEPTH = 64
-_NOTES = 8
 
 
 class OneEngine:
@@ -132,7 +131,7 @@ class OneEngine:
         n = min(request.n or VARIANTS, _MOST_TRANSFORMED)
         query = TransformQuery(text=text_of(request.query), method=request.method, n=n)
         reply = await transform(self._single(view, call), query)
-        meta = {"x-gateway": {"notes": [said(note) for note in reply.notes[:_NOTES]]}} if reply.notes else None
+        meta = {"x-gateway": {"notes": [said(note) for note in reply.notes[:NOTES]]}} if reply.notes else None
         return TransformResult(queries=reply.queries, hypothetical=reply.hypothetical, meta=meta)
 
     async def vendor(self, request: VendorRequest, call: ClientCall) -> dict[str, Any]:

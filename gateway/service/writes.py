@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from gateway import passages
+from gateway import cutting
 from gateway._json import decode, encode
 from gateway.errors import CallerError, Code, InternalError, RateLimited, RcpError, invalid_params, option_unsupported
 from gateway.federation.capability import Offer, View
@@ -176,7 +176,7 @@ async def _cut(documents: Sequence[Document]) -> list[list[Document]]:
 def _pieces(document: Document) -> list[Document]:
     """The document's passages, named as those of files are; one that cannot be cut is its own first passage."""
     id, text, meta = str(document.id), document.text, document.meta or {}
-    found = passages.split(text) or [passages.Passage(0, len(text), "")]
+    found = cutting.split(text) or [cutting.Passage(0, len(text), "")]
     return [
         Document(
             id=passage_id(id, number),

@@ -26,7 +26,7 @@ from gateway.spi import (
 )
 from gateway.spi.codec import encode
 from gateway_llamacloud.filters import LlamaCloudFilters
-from gateway_llamacloud.hits import HitReader, is_made
+from gateway_llamacloud.hits import HitReader
 from gateway_llamacloud.settings import LlamaCloudConfig
 from gateway_llamacloud.wire import FILE_FIELD, PATH, Rerank, RetrieveRequest, read_results
 
@@ -67,8 +67,10 @@ class LlamaCloudEngine(Engine):
         k = request.top_k or 0
         mode = query.mode or self._config.default_mode
         hits = [self._reader.read(one, mode, include_text=query.include_text) for one in results[:k]]
-        made = sum(map(is_made, results[:k])) if self._config.id_field is None else 0
-        notes = (f"{made} of {len(hits)} hits come without file and chunk: their ids are made from their text",)
+        made = sum(map(self._reader.is_made, results[:k]))
+        notes = (
+            f"{made} of {len(hits)} hits come without an id, or file and chunk: their ids are made from their text",
+        )
         return EngineReply(hits=hits, exhausted=len(results) < k, notes=notes if made else ())
 
     async def ping(self, call: Call) -> None:

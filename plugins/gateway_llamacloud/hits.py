@@ -11,7 +11,7 @@ from gateway.spi import chunk_of, citation_of, document_id
 from gateway_llamacloud.settings import LlamaCloudConfig
 from gateway_llamacloud.wire import FILE_FIELD, Attachment, Result
 
-__all__ = ["VENDOR", "HitReader", "is_made"]
+__all__ = ["VENDOR", "HitReader"]
 
 VENDOR: Final = "x-llamacloud"
 """The metadata key of what RCP has no member for: ``attachments``, ``chunk_token_count``, ``page_range_end``."""
@@ -69,15 +69,25 @@ class HitReader:
 
     def id(self, result: Result) -> str:
         """Metadata's own id if the settings name one, else file and chunk, else one made from the content."""
-        own = (result.metadata or {}).get(self._id_field) if self._id_field is not None else None
-        if isinstance(own, str) and own:
+        own = self._own_id(result)
+        if own is not None:
             return own
-        if isinstance(own, int) and not isinstance(own, bool):
-            return str(own)
-        static = result.static_fields
-        if is_made(result):
+        if self.is_made(result):
             return document_id(Document(text=result.content, meta=dict(result.metadata or {})))
+        static = result.static_fields
         return f"{static.parsed_directory_file_id}:{static.chunk_index}"
+
+    def is_made(self, result: Result) -> bool:
+        """Whether the result has no id, and lacks file or chunk number, so that an id has to be made of the content."""
+        static = result.static_fields
+        lacking = static.parsed_directory_file_id is None or static.chunk_index is None
+        return lacking and self._own_id(result) is None
+
+    def _own_id(self, result: Result) -> str | None:
+        own = (result.metadata or {}).get(self._id_field) if self._id_field is not None else None
+        if isinstance(own, str):
+            return own or None
+        return str(own) if isinstance(own, int) and not isinstance(own, bool) else None
 
     def _content(self, result: Result, *, include_text: bool) -> list[dict[str, Any]] | None:
         """The passage and its attachments by reference, where the settings let the service's address be told."""
@@ -86,12 +96,6 @@ class HitReader:
             return None
         text = [{"type": "text", "text": result.content}] if include_text and result.content else []
         return [*text, *(_block(self._root, one) for one in attachments)]
-
-
-def is_made(result: Result) -> bool:
-    """Whether file or chunk number are missing, so that an id has to be made from the content."""
-    static = result.static_fields
-    return static.parsed_directory_file_id is None or static.chunk_index is None
 
 
 def _block(root: str, one: Attachment) -> dict[str, Any]:

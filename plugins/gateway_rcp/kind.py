@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from gateway.errors import BackendUnavailable, RcpError
 from gateway.model import Capabilities, FilterCapability, RetrieveCapability
-from gateway.protocol.peer import Handshake
+from gateway.protocol.handshake import Handshake
 from gateway.secret import Secret
 from gateway.spi.engine import Engine, EngineContext, EngineKind, Process
 from gateway_rcp.engine import CompleteRcpEngine, RcpEngine

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.errors import BackendUnavailable, Code
-from gateway.protocol.peer import Answer, Handshake, State
+from gateway.protocol.handshake import Handshake, State
+from gateway.protocol.peer import Answer
 from gateway.spi.call import Call
 from gateway_rcp.link import Link, Tasks
 

@@ -26,7 +26,6 @@ ALLOWED: dict[str, set[str]] = {
     "telemetry": {"errors", "model", "config", "caller"},
     "federation": {"errors", "model", "filters", "fusion", "spi", "state", "caller", "secret"},
     "refine": {"errors", "_json", "model", "filters.dates", "fusion", "spi.call", "state"},  # dates are read in one way
-    # `index/add` cuts documents up as `add` does files, so that both give one document the same passages.
     "service": {
         "errors",
         "_json",
@@ -38,11 +37,12 @@ ALLOWED: dict[str, set[str]] = {
         "spi",
         "state",
         "caller",
-        "passages",
+        "cutting",  # `index/add` cuts documents up as `add` does files
     },
     "plugins": {"errors", "spi", "config", "fusion"},
     "frontmatter": {"errors", "config", "filters"},
-    "passages": {"frontmatter", "errors", "spi", "config", "model"},
+    "cutting": set(),
+    "passages": {"cutting", "frontmatter", "spi", "model"},
     "transports": {"errors", "_json", "model", "protocol", "spi.facade", "access", "telemetry", "caller"},
     "evaluate": {"errors"},
     "testing": {"errors", "model", "filters", "spi"},

@@ -227,7 +227,7 @@ async def test_every_method_of_an_engine_speaks_of_no_metadata_or_is_renamed() -
     silent = {
         *("vector_need", "sparse_need", "document_need", "embed", "embed_sparse", "rerank", "transform"),
         *("embed_multi", "embedded_by", "feedback", "memory_build", "vendor"),
-        *("index_delete", "ping", "describe", "meta_complete"),
+        *("index_delete", "ping", "describe", "meta_complete", "rerank_logit"),
     }
     async with gateway_of({"b": Script()}, engines={"b": YEAR}) as gateway:
         wrapped = gateway.gateway.fleet.members["b"].engine

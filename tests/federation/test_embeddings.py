@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from gateway.errors import BackendUnavailable, ConfigErrors
-from gateway.federation.embeddings import Embeddings, sound
+from gateway.federation.embeddings import Embeddings
 from gateway.federation.loss import Failure
+from gateway.federation.replies import sound_vectors
 from gateway.federation.runner import Deadline
 from gateway.model import EmbedCapability
 from gateway.spi import Call, EmbedQuery, EmbedReply, Engine, EngineQuery, EngineReply, VectorNeed
@@ -209,10 +210,10 @@ async def test_vectors_that_cannot_be_right_cost_only_the_legs_that_need_them() 
 
 def test_unsound_vectors_are_named() -> None:
     offered = EmbedCapability(dimension=2)
-    assert sound([(1.0, 2.0)], 1, offered) == [(1.0, 2.0)]
+    assert sound_vectors([(1.0, 2.0)], 1, offered) == [(1.0, 2.0)]
     for given, count in (([], 1), ([()], 1), ([(1.0,), (1.0, 2.0)], 2), ([(1.0, float("nan"))], 1)):
         with pytest.raises(BackendUnavailable):
-            sound(given, count)
+            sound_vectors(given, count)
 
 
 async def test_an_embedder_that_is_not_open_is_a_failure() -> None:

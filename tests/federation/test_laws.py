@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -305,6 +306,42 @@ def test_within_the_window_fewer_hits_are_the_beginning_of_more(
     fewer, more = asyncio.run(run())
     assert more[: len(fewer)] == fewer
     assert len(fewer) == min(k, len(more))
+
+
+STAGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "rerank": st.fixed_dictionaries({}, optional={"topN": st.integers(12, 30)}),
+        "mmr": st.fixed_dictionaries({"lambda": st.sampled_from([0, 0.3, 1])}),
+        "minScore": st.sampled_from([0.0, 0.02, 0.5]),
+        "filter": FILTERS,
+        "_meta": st.just({"x-gateway": {"perDocument": 1}}),
+    },
+)
+
+
+@obligation(156)
+@quick
+@given(st.lists(GOOD, min_size=1, max_size=3), METHODS, STAGES, st.lists(st.integers(1, 5), min_size=1))
+def test_pages_of_any_lengths_are_one_answer_of_the_same_depth(
+    engines: list[Behaviour], method: str, stages: Any, lengths: list[int]
+) -> None:
+    async def run() -> tuple[list[Any], list[Any]]:
+        asked = {"fusion": {"method": method}, "candidateK": 30, **stages}
+        walked: list[Any] = []
+        async with gateway_of({f"e{n}": engine.script() for n, engine in enumerate(engines)}) as gateway:
+            whole = (await answered(gateway, {**asked, "k": 12}))["result"]["hits"]
+            for k in itertools.cycle(lengths):
+                result = (await answered(gateway, {**asked, "k": k}))["result"]
+                walked += result["hits"]
+                if "nextCursor" not in result:
+                    return walked, whole
+                assert len(result["hits"]) == k, "only the last page is short"
+                asked["cursor"] = result["nextCursor"]
+        raise AssertionError
+
+    walked, whole = asyncio.run(run())
+    assert walked == whole
 
 
 @obligation(246, 245)

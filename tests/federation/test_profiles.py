@@ -18,6 +18,7 @@ from gateway.errors import BackendUnavailable, ConfigErrors, RcpError
 from gateway.federation.profile import Profile, filled
 from gateway.model import RerankOptions, RetrieveRequest
 from gateway.protocol.methods import decode
+from gateway.spi import Call, GraphQuery, GraphReply, MemoryRecall, MemoryReply
 from tests.engines import Running, Script, gateway_of, hits, ids
 
 pytestmark = pytest.mark.anyio
@@ -260,3 +261,30 @@ def test_a_profiles_numbers_never_break_the_funnel_of_a_request(
     for name in names:
         given_by_client = getattr(asked, name)
         assert given_by_client is None or getattr(made, name) == given_by_client
+
+
+async def test_hits_of_graphs_and_memories_are_held_against_the_profiles_filter() -> None:
+    found = [*hits("g1", lang="de"), *hits(("g2", 0.9), lang="en"), *hits(("g3", 0.8))]
+
+    async def graph(query: GraphQuery, call: Call) -> GraphReply:
+        return GraphReply(hits=found, nodes=found)
+
+    async def recall(query: MemoryRecall, call: Call) -> MemoryReply:
+        return MemoryReply(hits=found)
+
+    offers = {**FIELDS, "graph": {"ops": ["local"]}, "memory": {}}
+    scripts = {
+        "a": Script(hits=found, capabilities=offers, graph=graph, recall=recall),
+        # It does not declare the field, so nothing of it can be known to satisfy the filter.
+        "b": Script(
+            capabilities={"graph": {"ops": ["local"]}, "memory": {}}, graph=graph, recall=recall, meta_complete=False
+        ),
+    }
+    async with gateway_of(scripts, profiles=[{"name": "german", "filter": GERMAN}]) as running:
+        german = under(running, "german")
+        for method, params in (("graph", {"op": "local", "query": "q"}), ("memory/recall", {"query": "q"})):
+            assert ids((await german.call(method, params))["result"]) == ["g1"]
+            assert set(ids((await running.call(method, params))["result"])) == {"g1", "g2", "g3"}
+        # What a client writes into the call changes nothing of it.
+        own = {"filter": {"not": GERMAN}, "_meta": {"x-gateway": {"engines": ["a"]}}}
+        assert ids((await german.call("graph", {"op": "local", "query": "q", **own}))["result"]) == ["g1"]

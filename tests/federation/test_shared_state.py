@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,3 +74,21 @@ async def test_a_gateway_starts_without_the_server(server: Server) -> None:
     server.kill()
     async with gateway_of({"engine": Script(hits=hits("a"))}, state=state(server)) as gateway:
         assert ids(await gateway.retrieve(**ASKED)) == ["a"]
+
+
+async def test_a_server_that_hangs_costs_no_call_more_than_its_time(server: Server) -> None:
+    hasty: dict[str, Any] = {"_meta": {"deadlineMs": 300}, "sessionId": "s"}
+    async with gateway_of({"engine": Script(hits=hits("a", "b", "c"))}, state=state(server)) as gateway:
+        cursor = (await gateway.retrieve(**ASKED, **hasty))["nextCursor"]
+        server.stop()
+        try:
+            began = time.perf_counter()
+            answer = await gateway.retrieve("other", k=2, **hasty)
+            error = await gateway.refused(**ASKED, **hasty, cursor=cursor)
+            assert time.perf_counter() - began < 2  # the server alone would be given five seconds each time
+        finally:
+            server.go_on()
+        assert ids(answer) == ["a", "b"]
+        told = answer["usage"]["notes"]
+        assert len(told) == len(set(told)) == 2
+        assert (error["code"], error["data"]["retryable"]) == (Code.BACKEND_UNAVAILABLE, True)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.caller import Caller
+from gateway.cutting import TARGET, split
 from gateway.errors import BackendUnavailable, CallerError, RateLimited, RcpError, UpstreamError
 from gateway.model import Document, IndexAddResult
-from gateway.passages import TARGET, split
 from gateway.service.writes import _pieces
 from gateway.spi import Call, VectorNeed
 from tests.engines import Running, Script, gateway_of
@@ -330,7 +330,7 @@ async def test_a_long_document_is_cut_in_a_thread(monkeypatch: pytest.MonkeyPatc
         where.append(threading.current_thread() is threading.main_thread())
         return split(text)
 
-    monkeypatch.setattr("gateway.passages.split", cutting)
+    monkeypatch.setattr("gateway.cutting.split", cutting)
     async with gateway_of({"a": Script(capabilities=WRITABLE)}, writes="a") as gateway:
         await add(gateway, {"id": "d", "text": "short"}, chunk=True)
         await add(gateway, {"id": "d", "text": "word " * 3000}, chunk=True)

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.cutting import TARGET, _size, split
 from gateway.frontmatter import read_front_matter
 from gateway.model import Document
-from gateway.passages import TARGET, Skipped, _size, read_passages, split
+from gateway.passages import Skipped, read_passages
 
 GUIDE = """---
 title: ignored: front matter

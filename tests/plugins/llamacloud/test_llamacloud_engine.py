@@ -184,6 +184,20 @@ async def test_an_id_can_stand_in_the_metadata() -> None:
     assert ([hit.id for hit in reply.hits], reply.notes) == (["x#1", "7"], ())
 
 
+async def test_ids_that_are_made_from_the_text_are_told_also_where_a_field_should_have_held_them() -> None:
+    index = Index()
+    results = [
+        {"content": "a", "metadata": {"doc": "x#1"}},
+        {"content": "b", "metadata": {"doc": ""}},
+        {"content": "c"},
+    ]
+    index.faults.append(Fault(200, json.dumps({"results": results}).encode()))
+    async with opened(index, id_field="doc") as engine:
+        reply = await ask(engine)
+    assert [hit.id.partition(":")[0] for hit in reply.hits] == ["x#1", "sha256", "sha256"]
+    assert reply.notes == ("2 of 3 hits come without an id, or file and chunk: their ids are made from their text",)
+
+
 async def test_attachments_are_content_where_the_address_may_be_told() -> None:
     index = Index()
     static = {"attachments": [{"attachment_name": "screenshots/page 7.jpg", "source_id": "f&1", "type": "screenshot"}]}

@@ -19,9 +19,7 @@ from gateway.fusion import (
     merged_hit,
     merged_meta,
     merged_trust,
-    qualify,
     read_identity,
-    split_id,
 )
 from gateway.fusion.identity import uri_key
 from gateway.fusion.texts import strangers
@@ -126,9 +124,6 @@ def test_documents_that_come_out_under_one_id_merge_and_an_engine_votes_once() -
 def test_a_corpus_qualifies_ids_and_keeps_equal_ids_apart() -> None:
     fused = fuse([rank("A", hit("d1", 1.0), corpus="x"), rank("B", hit("d1", 1.0), corpus="y", order=1)], Rrf())[0]
     assert [document.id for document in fused] == ["x/d1", "y/d1"]
-    assert split_id(qualify("x", "a/b")) == ("x", "a/b")
-    with pytest.raises(ValueError):
-        split_id("plain")
 
 
 @pytest.mark.parametrize("identity", ["id", "uri", "content", "id+content"])

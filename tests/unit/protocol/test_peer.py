@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import BackendUnavailable, RcpError
-from gateway.protocol.peer import Answer, Handshake, Log, Noise, Peer, PeerError, Progress, State, failure
+from gateway.protocol.handshake import Handshake, State
+from gateway.protocol.peer import Answer, Log, Noise, Peer, PeerError, Progress, failure
 from tests.obligations import obligation
 
 

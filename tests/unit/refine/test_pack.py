@@ -55,7 +55,6 @@ def test_emitted_scores_follow_the_least_before_them() -> None:
     scores = [0.5, 0.7, None, 0.2, None]
     line = [Candidate(one, score) for one, score in zip(fused, scores, strict=True)]
     assert emitted(line) == [0.5, 0.5, 0.5, 0.2, 0.2]
-    assert emitted(line, 0.3) == [0.3, 0.3, 0.3, 0.2, 0.2]
     assert emitted(line[2:3]) == [0.0]
 
 
