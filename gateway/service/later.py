@@ -77,8 +77,7 @@ class _Held(Unsealed):
             for ranking, (type, encoded) in zip(self._rankings, self._hits, strict=True)
         ]
         fused, notes = self._fuse(rankings)
-        fresh = [note for note in notes if note not in self._said.notes]
-        window = replace(self._said.telling(fresh), ids=tuple([one.id for one in fused]))
+        window = replace(self._said.telling(notes), ids=tuple([one.id for one in fused]))
 
         def seal(places: Sequence[int]) -> tuple[Raw, ...]:
             return self._seal(candidates([fused[place] for place in places]))

@@ -94,7 +94,23 @@ class Pages:
                 found, answer = found[: len(counted)], replace(answer, notes=(*answer.notes, told))
         fits = fit(counted or [0] * len(found), answer.k, budget)
         binding = Binding.of(request, call.caller, forced=self._bound)
+<<<<<<< HEAD
         said = _said(answer, found, counted)
+=======
+        said = Window(
+            hits=(),
+            ids=tuple(one.fused.id for one in found),
+            further=tuple(one.fused.ids for one in found) if any(one.fused.ids for one in found) else (),
+            sizes=counted,
+            candidates=answer.scanned,
+            reranked=answer.reranked,
+            notes=answer.notes,
+            degraded=answer.degraded,
+            index_version=answer.index_version,
+            rewritten_query=answer.rewritten,
+            vendor=msgspec.to_builtins({name: value for name, value in answer.vendor.items() if value}),
+        )
+>>>>>>> main
         more = fits.consumed < len(found) and call.snapshot.capabilities.pagination is not None
         kept = more and answer.whole
         cursor = await self._held(answer, said, binding, fits.consumed) if kept else None
@@ -153,9 +169,15 @@ class Pages:
         left = len(frozen) - offset
         k = request.k or (DEFAULT_K if request.token_budget is None else left)
         fits = fit(window.sizes[offset:] or [0] * left, min(k, self._max_k), request.token_budget)
+<<<<<<< HEAD
         hits = frozen.hits([offset + place for place in fits.places])
         slice = _Slice(offset, fits, hits, frozen.cursor(offset + fits.consumed))
         return await self._page(request, call, binding, window, slice, started, deadline)
+=======
+        hits = tuple(window.hits[offset + place] for place in fits.places)
+        page = _Slice(offset, fits, hits, frozen.cursor(offset + fits.consumed))
+        return await self._page(request, call, binding, window, page, started, deadline)
+>>>>>>> main
 
     async def _page(
         self,
@@ -172,7 +194,9 @@ class Pages:
             [window.ids[place] for place in passed], [window.sizes[place] for place in passed], request.token_budget
         )
         if request.session_id is not None and call.snapshot.capabilities.session is not None:
-            given = [window.ids[place] for place in range(page.offset, page.offset + page.fits.consumed)]
+            part = slice(page.offset, page.offset + page.fits.consumed)
+            # Which of a document's ids is emitted next time depends on the engines that answer then.
+            given = [*window.ids[part], *(id for ids in window.further[part] for id in ids)]
             session = (call.caller.id, request.session_id, binding.request)
             try:
                 async with asyncio.timeout(deadline.left()):

@@ -112,7 +112,19 @@ async def test_members_of_any_kind_never_end_an_answer() -> None:
 ODD: Any = EngineReply
 
 
-@pytest.mark.parametrize("reply", [None, {}, ODD(hits=[None]), ODD(hits=None), ODD(hits=hits("x"), notes=None)])
+async def test_what_is_no_hit_is_dropped_among_those_that_are() -> None:
+    none: Any = None
+
+    async def odd(query: EngineQuery, call: Call) -> EngineReply:
+        return EngineReply(hits=[*hits("x"), none, *hits("z")])
+
+    async with gateway_of({"a": Script(retrieve=odd)}) as gateway:
+        result = await gateway.retrieve()
+    assert ids(result) == ["x", "z"]
+    assert "engine a: hits without a usable id were dropped" in notes(result)
+
+
+@pytest.mark.parametrize("reply", [None, {}, ODD(hits=None), ODD(hits=hits("x"), notes=None)])
 async def test_a_reply_that_is_none_costs_that_engine_only(reply: Any) -> None:
     async def odd(query: EngineQuery, call: Call) -> EngineReply:
         return reply  # type: ignore[no-any-return]
