@@ -21,7 +21,7 @@ from gateway.refine.pack import Fit, fit, pack, passed_over
 from gateway.refine.tokens import Tokens, sizes
 from gateway.refine.trajectory import UNKNOWN, Seen
 from gateway.service.keeping import Keeping
-from gateway.service.later import Later, held
+from gateway.service.later import Later, further, held
 from gateway.spi.call import ClientCall
 
 __all__ = ["Answer", "Pages"]
@@ -94,23 +94,7 @@ class Pages:
                 found, answer = found[: len(counted)], replace(answer, notes=(*answer.notes, told))
         fits = fit(counted or [0] * len(found), answer.k, budget)
         binding = Binding.of(request, call.caller, forced=self._bound)
-<<<<<<< HEAD
         said = _said(answer, found, counted)
-=======
-        said = Window(
-            hits=(),
-            ids=tuple(one.fused.id for one in found),
-            further=tuple(one.fused.ids for one in found) if any(one.fused.ids for one in found) else (),
-            sizes=counted,
-            candidates=answer.scanned,
-            reranked=answer.reranked,
-            notes=answer.notes,
-            degraded=answer.degraded,
-            index_version=answer.index_version,
-            rewritten_query=answer.rewritten,
-            vendor=msgspec.to_builtins({name: value for name, value in answer.vendor.items() if value}),
-        )
->>>>>>> main
         more = fits.consumed < len(found) and call.snapshot.capabilities.pagination is not None
         kept = more and answer.whole
         cursor = await self._held(answer, said, binding, fits.consumed) if kept else None
@@ -169,15 +153,9 @@ class Pages:
         left = len(frozen) - offset
         k = request.k or (DEFAULT_K if request.token_budget is None else left)
         fits = fit(window.sizes[offset:] or [0] * left, min(k, self._max_k), request.token_budget)
-<<<<<<< HEAD
         hits = frozen.hits([offset + place for place in fits.places])
-        slice = _Slice(offset, fits, hits, frozen.cursor(offset + fits.consumed))
-        return await self._page(request, call, binding, window, slice, started, deadline)
-=======
-        hits = tuple(window.hits[offset + place] for place in fits.places)
         page = _Slice(offset, fits, hits, frozen.cursor(offset + fits.consumed))
         return await self._page(request, call, binding, window, page, started, deadline)
->>>>>>> main
 
     async def _page(
         self,
@@ -228,6 +206,7 @@ def _said(answer: Answer, found: Sequence[Candidate], counted: tuple[int, ...]) 
     return Window(
         hits=(),
         ids=tuple([one.fused.id for one in found]),
+        further=further([one.fused for one in found]),
         sizes=counted,
         candidates=answer.scanned,
         reranked=answer.reranked,
