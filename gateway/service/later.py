@@ -87,7 +87,7 @@ class _Held(Unsealed):
 
 def further(fused: Sequence[Fused]) -> tuple[tuple[str, ...], ...]:
     """The other ids of each document; nothing at all if none has any."""
-    return tuple([one.ids for one in fused]) if any([one.ids for one in fused]) else ()
+    return tuple([one.ids for one in fused]) if any(one.ids for one in fused) else ()
 
 
 def held(later: Later, said: Window) -> Unsealed | None:
