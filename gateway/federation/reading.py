@@ -96,10 +96,16 @@ async def read(
 def sound(hits: Sequence[Hit]) -> list[Hit]:
     """The hits as the types promise them; what is none, or has no id, is left out."""
     kept = []
+    mappings: set[type] = set()
     hit: Any  # whatever an engine put there
     for hit in hits:
-        if not isinstance(hit, Hit) or not isinstance(hit.members, Mapping):
+        if not isinstance(hit, Hit):
             continue
+        kind = type(hit.members)
+        if kind not in mappings:  # asking that of a type is dear, and hits of one answer are of one
+            if not issubclass(kind, Mapping):
+                continue
+            mappings.add(kind)
         score, confidence = hit.score, hit.confidence
         if (
             type(hit.id) is str
