@@ -289,7 +289,7 @@ class Gateway(Profile):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Ends calls in flight and closes every engine."""
+        """Gives calls in flight ten seconds, ends those that are left, and closes every engine."""
         self._dispatcher = None
         try:
             await self._stack.aclose()

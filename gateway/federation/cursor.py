@@ -39,12 +39,14 @@ _TEXT = re.compile(rf"[A-Za-z0-9_-]{{{(_FORMAT.size + _MAC) // 3 * 4}}}")
 class Window(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was found, best first, and what every page of it says beside the hits.
 
-    ``hits`` are sealed; ``ids`` are theirs, in the same order, and ``sizes`` their texts' in tokens, empty where no
-    budget was given. ``vendor`` goes under ``_meta["x-gateway"]``.
+    ``hits`` are sealed; ``ids`` are theirs, in the same order, ``further`` those under which engines have the same
+    document, empty where none has several, and ``sizes`` their texts' in tokens, empty where no budget was given.
+    ``vendor`` goes under ``_meta["x-gateway"]``.
     """
 
     hits: tuple[Raw, ...]
     ids: tuple[str, ...] = ()
+    further: tuple[tuple[str, ...], ...] = ()
     sizes: tuple[int, ...] = ()
     candidates: int = 0
     reranked: int = 0

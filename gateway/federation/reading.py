@@ -96,6 +96,7 @@ async def read(
 def sound(hits: Sequence[Hit]) -> list[Hit]:
     """The hits as the types promise them; what is none, or has no id, is left out."""
     kept = []
+    hit: Any  # whatever an engine put there
     for hit in hits:
         if not isinstance(hit, Hit) or not isinstance(hit.members, Mapping):
             continue

@@ -63,7 +63,7 @@ _VENDORS_OWN = (
 class Single:
     """One engine, and the time and route of the call it serves; ``client`` hears what the engine says meanwhile."""
 
-    __slots__ = ("asked", "client", "cycle", "deadline", "member", "route")
+    __slots__ = ("asked", "client", "cycle", "deadline", "member", "route", "wrote")
 
     def __init__(
         self, member: Member, deadline: Deadline, route: Route, *, cycle: bool, client: ClientCall | None = None
@@ -75,6 +75,8 @@ class Single:
         self.client = client
         self.asked = False
         """Whether an operation has begun on the engine, so that it may have taken effect."""
+        self.wrote = False
+        """Whether one that writes has taken effect."""
 
     @classmethod
     def on(cls, journey: Journey, view: View) -> Single:
@@ -109,6 +111,7 @@ class Single:
         if isinstance(outcome, Failure):
             # That a document is there already is about the client's document, whoever says it (section 7.10).
             raise surfaced(outcome.engine, outcome.error, (*also, *((Code.CONFLICT,) if write else ())))
+        self.wrote = self.wrote or write
         return outcome
 
     def may_forward(self) -> None:

@@ -92,6 +92,7 @@ class Pages:
         said = Window(
             hits=(),
             ids=tuple(one.fused.id for one in found),
+            further=tuple(one.fused.ids for one in found) if any(one.fused.ids for one in found) else (),
             sizes=counted,
             candidates=answer.scanned,
             reranked=answer.reranked,
@@ -145,8 +146,8 @@ class Pages:
         k = request.k or (DEFAULT_K if request.token_budget is None else left)
         fits = fit(window.sizes[offset:] or [0] * left, min(k, self._max_k), request.token_budget)
         hits = tuple(window.hits[offset + place] for place in fits.places)
-        slice = _Slice(offset, fits, hits, frozen.cursor(offset + fits.consumed))
-        return await self._page(request, call, binding, window, slice, started, deadline)
+        page = _Slice(offset, fits, hits, frozen.cursor(offset + fits.consumed))
+        return await self._page(request, call, binding, window, page, started, deadline)
 
     async def _page(
         self,
@@ -163,7 +164,9 @@ class Pages:
             [window.ids[place] for place in passed], [window.sizes[place] for place in passed], request.token_budget
         )
         if request.session_id is not None and call.snapshot.capabilities.session is not None:
-            given = [window.ids[place] for place in range(page.offset, page.offset + page.fits.consumed)]
+            part = slice(page.offset, page.offset + page.fits.consumed)
+            # Which of a document's ids is emitted next time depends on the engines that answer then.
+            given = [*window.ids[part], *(id for ids in window.further[part] for id in ids)]
             session = (call.caller.id, request.session_id, binding.request)
             try:
                 async with asyncio.timeout(deadline.left()):

@@ -132,7 +132,7 @@ async def written(
         return encode(await write())
 
     def untouched(error: RcpError) -> bool:
-        return not single.asked or _refused(error)
+        return not single.asked or (not single.wrote and _refused(error))
 
     asked = digest(replace(request, meta=None))
     return decode(await idempotency.once(call.caller.id, method, key, asked, operation, untouched=untouched), result)

@@ -130,7 +130,10 @@ class Idempotency:
 
 def _read(found: bytes, request: str) -> bytes | None:
     """The answer a record holds; ``None`` if it has only begun. Raises ``-32602`` if it is another request's."""
-    record = _json.decode(found, _Record)
+    try:
+        record = _json.decode(found, _Record)
+    except _json.DecodeError:  # kept by another version of this program: somebody has begun, nobody knows what
+        return None
     if record.request != request:
         raise invalid_params("this idempotency key came with another request before", field=_FIELD)
     return record.result if record.state == "done" else None

@@ -219,3 +219,16 @@ async def test_a_pinned_version_of_which_an_engine_fails_is_not_served_in_part()
         scripts["b"].retrieve = fails
         assert ids(await gateway.retrieve()) == ["x"]
         assert (await gateway.refused(indexVersion=version))["code"] == -32603
+
+
+async def test_a_document_that_engines_call_differently_is_given_to_a_session_once() -> None:
+    def one(id: str) -> Script:
+        return Script([hit(id, 1.0, text="t", citation={"uri": "http://x/doc"}), *hits((f"only-{id}", 0.5))])
+
+    scripts = {"a": one("1"), "b": one("2")}
+    async with gateway_of(scripts, fusion={"identity": "uri"}) as gateway:
+        both = await gateway.retrieve("q", k=1, sessionId="s")
+        assert ids(both) in (["1"], ["2"])
+        for engine, left in (("a", "only-1"), ("b", "only-2")):
+            own = {"x-gateway": {"engines": [engine]}}
+            assert ids(await gateway.retrieve(f"{engine}?", k=1, sessionId="s", _meta=own)) == [left]

@@ -313,6 +313,18 @@ async def test_a_key_is_free_again_only_if_certainly_nothing_was_written() -> No
     assert once.untouched == [False, True, False, True, True, False, True]
 
 
+async def test_a_refusal_after_the_pieces_are_there_does_not_free_the_key() -> None:
+    async def refuses(ids: Any, call: Call) -> int:
+        raise RateLimited("busy")
+
+    script = Script(capabilities=WRITABLE, delete=refuses)
+    async with gateway_of({"a": script}, writes="a") as gateway:
+        once = keyed(gateway)
+        await error(gateway, documents=[{"id": "d", "text": "t"}], chunk=True, _meta={"idempotencyKey": "k"})
+    assert [document.id for document in script.added] == ["d#0"]
+    assert once.untouched == [False]
+
+
 @pytest.mark.parametrize("key", ["", 7, True, ["k"], "k" * 257])
 async def test_a_key_that_is_none_is_refused_before_anything_is_written(key: Any) -> None:
     script = Script(capabilities=WRITABLE)

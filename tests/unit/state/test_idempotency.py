@@ -192,6 +192,19 @@ async def test_a_worker_that_died_while_writing_leaves_an_unknown_outcome(kept: 
     assert engine.writes == 1
 
 
+async def test_a_record_that_cannot_be_read_is_a_write_of_unknown_outcome() -> None:
+    class Newer(MemoryStore):
+        """Keeps records as another version of this program may write them."""
+
+        async def get(self, key: str) -> bytes | None:
+            return b"[2]" if key.startswith("once:") else await super().get(key)
+
+    engine = Engine()
+    with pytest.raises(BackendUnavailable, match="its outcome is not known"):
+        await Idempotency(Newer()).once("c", "index/add", "k", digest("r"), engine)
+    assert engine.writes == 0
+
+
 class Failing(MemoryStore):
     """One whose calls fail from the ``n``-th on."""
 
