@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable
 
-from benchmarks import cancellation, codec, fan_out, fusion, in_process, refine, start
+from benchmarks import cancellation, codec, fan_out, fusion, in_process, refine, retrieve, start
 
 MEASUREMENTS: dict[str, Callable[[bool], None]] = {
     "start": start.main,
@@ -18,6 +18,7 @@ MEASUREMENTS: dict[str, Callable[[bool], None]] = {
     "codec": codec.main,
     "fusion": fusion.main,
     "in-process": in_process.main,
+    "retrieve": retrieve.main,
     "refine": refine.main,
     "cancellation": cancellation.main,
 }

@@ -17,7 +17,7 @@ import msgspec
 import orjson
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
 __all__ = [
     "DecodeError",
@@ -25,6 +25,7 @@ __all__ = [
     "ValidationError",
     "canonical",
     "decode",
+    "decode_any",
     "dumps",
     "encode",
     "encode_sound",
@@ -89,6 +90,10 @@ def decode(data: bytes | Raw, type: type[T]) -> T:
     """
     decoded: T = _decoder(cast("Hashable", type)).decode(data)
     return decoded
+
+
+decode_any: Callable[[bytes | Raw], Any] = msgspec.json.Decoder().decode
+""":func:`decode` as plain values."""
 
 
 def loads(data: bytes | str) -> Any:

@@ -58,10 +58,10 @@ class View:
     member: Member
     capabilities: Capabilities
     fields: Mapping[str, FieldType]
+    id: str = field(init=False)
 
-    @property
-    def id(self) -> str:
-        return self.member.settings.id
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", self.member.settings.id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway.errors import BackendUnavailable, InternalError, RcpError
@@ -26,8 +26,7 @@ logger = logging.getLogger("gateway.plan")
 _NO_FILTER: Pushdown[Any] = Pushdown(native=None, residual=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """One question to an engine, and the vectors it needs. A leg has several only where one mode is made of two."""
 
     query: EngineQuery
@@ -35,8 +34,7 @@ class Ask:
     sparse: VectorNeed | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Leg:
+class Leg(msgspec.Struct, frozen=True):
     """One engine's part. ``pushdown.residual`` and, in verify mode, ``filter`` are checked here on every hit.
 
     ``depth`` is how many kept hits are wanted; ``most`` how many the engine gives at once.
@@ -61,8 +59,7 @@ class Leg:
         return tuple(dict.fromkeys(ask.need.embedder for ask in self.asks if ask.need is not None))
 
 
-@dataclass(frozen=True, slots=True)
-class LegBuilder:
+class LegBuilder(msgspec.Struct, frozen=True):
     """Builds the legs of one request. ``told`` is the depth the client knows of, ``limit`` what it may ask for.
 
     ``joint`` allows an engine to serve its half of ``hybrid`` where the engines together have both halves.
@@ -111,7 +108,12 @@ class LegBuilder:
         query = self._query(view, options.given, pushdown)
         return Leg(
             view=view,
-            asks=tuple(Ask(replace(query, mode=mode), need, sparse) for mode, need, sparse in needs),
+            asks=tuple(
+                [
+                    Ask(query if mode is None else replace(query, mode=mode), need, sparse)
+                    for mode, need, sparse in needs
+                ]
+            ),
             depth=min(self.depth, most),
             most=most,
             weight=self.weights[view.id],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gateway.errors import BackendUnavailable, RcpError, option_unsupported
 from gateway.federation.capability import Snapshot, View
@@ -20,8 +21,7 @@ _SHOWN = 120
 _HALVES: tuple[Mode, ...] = ("dense", "sparse")
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """One option that an engine must offer to be asked with it. ``content`` is the modality of a block of the query."""
 
     name: str
@@ -58,8 +58,7 @@ class Wanted:
 _HYBRID = Wanted("mode", "hybrid")
 
 
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
+class EngineOptions(msgspec.Struct, frozen=True):
     """What of the wanted options one engine is asked with, and what it cannot do.
 
     ``modes`` are those it is asked in, each with a question of its own; ``None`` is the engine's default.

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from gateway.errors import BackendUnavailable, RcpError, invalid_params, option_unsupported
 from gateway.federation.capability import Snapshot, View
 from gateway.federation.leg import Leg, LegBuilder, offer_of
@@ -64,8 +66,7 @@ class Defaults:
     profile: Profile = EVERYTHING
 
 
-@dataclass(frozen=True, slots=True)
-class RetrievePlan:
+class RetrievePlan(msgspec.Struct, frozen=True):
     """``turns`` are asked one after the other, until one has an answer; usually there is a single turn.
 
     ``depth`` is how deep the fused window goes, ``k`` and ``budget`` (tokens) what of it makes one answer. ``mix`` is
@@ -89,7 +90,7 @@ class RetrievePlan:
     min_score: float | None
     budget: int | None
     quorum: Quorum | None = None
-    pinned: Mapping[str, str] = field(default_factory=dict)
+    pinned: Mapping[str, str] = {}
     """The index versions to serve, by engine; empty if none is pinned."""
     mix: float | None = None
     scorer: View | None = None

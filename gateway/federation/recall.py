@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -132,11 +133,14 @@ class _Turn:
         budget = min(leg.view.member.settings.timeout, self.deadline.remaining())
         return asyncio.get_running_loop().time() + budget + self.deadline.reserve / 2
 
-    async def _leg(self, leg: Leg, vectors: QueryVectors) -> Outcome:
+    def _leg(self, leg: Leg, vectors: QueryVectors) -> Coroutine[Any, Any, Outcome]:
         """All questions to one engine; each has its place in the engine's queue, its retries and its time."""
         questions = [(ask, form) for form in self.forms for ask in leg.asks]
         if len(questions) == 1:
-            return await self._question(leg, *questions[0], vectors)
+            return self._question(leg, *questions[0], vectors)
+        return self._questions(leg, questions, vectors)
+
+    async def _questions(self, leg: Leg, questions: Sequence[tuple[Ask, Form]], vectors: QueryVectors) -> Outcome:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._question(leg, ask, form, vectors)) for ask, form in questions]
         return one_of(leg, [task.result() for task in tasks])
@@ -162,7 +166,8 @@ class _Turn:
             log=self._log,
             log_level=self.call.log_level,
         )
-        outcome = await run(leg.view.member, retrieve, call, self.deadline, prepare=prepare)
+        waits = ask.need is not None or ask.sparse is not None
+        outcome = await run(leg.view.member, retrieve, call, self.deadline, prepare=prepare if waits else None)
         if isinstance(outcome, Failure) and outcome.timed_out and reply.pages:
             reply.tell("partial", "time ran out before all of it was read")
             return reply

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace as restruct
 
 from gateway.errors import invalid_params
@@ -36,16 +37,14 @@ class Own:
     candidates: int = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(msgspec.Struct, frozen=True):
     """The engine that makes other queries of the one that was asked, and how."""
 
     view: View
     method: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rerank:
+class Rerank(msgspec.Struct, frozen=True):
     """Scores for the first ``top_n`` of the fused list; by the gateway's own method if ``view`` is ``None``."""
 
     view: View | None
@@ -54,8 +53,7 @@ class Rerank:
     top_n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stages:
+class Stages(msgspec.Struct, frozen=True):
     """What the gateway does itself. ``pushed`` names the stages that the one leg does."""
 
     rewrite: Rewrite | None = None
@@ -66,6 +64,10 @@ class Stages:
     comparable: bool = False
     """Whether all hits' vectors come from one embedder, so that they can be held against each other."""
     pushed: tuple[str, ...] = ()
+
+
+_NONE = Stages()
+_NOTHING_STATED = (None,) * 6
 
 
 def staged(
@@ -86,9 +88,12 @@ def staged(
     ``alone`` says that the single leg, if there is one, is all that was planned; ``by_rank`` that fusion keeps the
     order of a list, whatever its scores. Raises ``-32005`` under ``strict`` for a stage that nobody can supply.
     """
+    per_document = _per_document(meta, per_document)
+    stated = (request.rewrite, request.rerank, request.recency, request.mmr, request.encoding, per_document)
+    if stated == _NOTHING_STATED:
+        return _NONE, list(legs), []
     losses: list[Loss] = []
     only = legs[0] if alone and len(legs) == 1 else None
-    per_document = _per_document(meta, per_document)
     pushed: dict[str, Any] = {}
     rewrite = _rewrite(request, snapshot, only, named, pushed, losses)
     rerank = _rerank(request, snapshot, only, own, depth, pushed, losses)

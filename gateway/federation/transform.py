@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway.federation.loss import Failure, Loss, notes_as_losses, said
@@ -21,8 +21,7 @@ VARIANTS = 3
 """How many queries ``multi-query`` and ``decompose`` are asked to make, where the client names no number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """One query to search with. ``passage`` is embedded in its place where vectors are needed (HyDE)."""
 
     text: str
@@ -46,8 +45,7 @@ class Form:
         return replace(query, text=self.text, content=content)
 
 
-@dataclass(frozen=True, slots=True)
-class Forms:
+class Forms(msgspec.Struct, frozen=True):
     """The queries to search with, the first of them ``told`` to the client if it is another than it asked."""
 
     forms: tuple[Form, ...]

@@ -19,6 +19,7 @@ CITATIONS = "citations"
 """Under identity by URI or content: the citation of every document that was joined, best rank first."""
 
 
+_LEVELS = {level: place for place, level in enumerate(TRUST_LEVELS)}
 _RESERVED = frozenset({*PROVENANCE, UPSTREAM})
 _RESERVED_TOO = _RESERVED | {CITATIONS}
 
@@ -57,7 +58,7 @@ def merged_meta(fused: Fused, keep: Callable[[Meta], bool] | None = None) -> Met
 def merged_trust(fused: Fused) -> dict[str, Any]:
     """The lowest level and score, any suspicion of injection, and the body copy's word on being sanitised."""
     if not [copy for copy in fused.copies if "trust" in copy.hit.members]:
-        return {"level": TRUST_LEVELS[min([configured_level(copy.trust) for copy in fused.copies])]}
+        return {"level": TRUST_LEVELS[min([_LEVELS.get(copy.trust, 0) for copy in fused.copies])]}
     stated = [_trust(copy.hit) for copy in fused.copies]
     trust: dict[str, Any] = {
         "level": TRUST_LEVELS[min(trust_level(copy.hit, copy.trust) for copy in fused.copies)],
@@ -86,13 +87,16 @@ def merged_hit(fused: Fused, keep: Callable[[Meta], bool] | None = None) -> Hit:
         if scored is not None:
             members["scores"] = scored.members["scores"]
     members["meta"] = merged_meta(fused, keep)
-    members["trust"] = merged_trust(fused)
+    if len(fused.copies) == 1 and "trust" not in members:  # the usual case, without a look at the hit again
+        members["trust"] = {"level": TRUST_LEVELS[configured_level(fused.copies[0].trust)]}
+    else:
+        members["trust"] = merged_trust(fused)
     return Hit(fused.id, fused.score, fused.confidence, members)
 
 
 def configured_level(trust: str) -> int:
     """The index of an engine's configured level; an unknown one is the lowest."""
-    return TRUST_LEVELS.index(trust) if trust in TRUST_LEVELS else 0
+    return _LEVELS.get(trust, 0)
 
 
 def trust_level(hit: Hit, configured: str) -> int:

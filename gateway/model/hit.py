@@ -41,7 +41,8 @@ UPSTREAM = "x-upstream"
 
 
 class Hit(msgspec.Struct, frozen=True, gc=False):
-    """``members`` holds every member but id, score and confidence by its wire name, encoded or plain.
+    """``members`` holds every member but id, score and confidence by its wire name, encoded or plain. It is a dict, or
+    what reads like one; a struct that omits its defaults is taken to be encoded as what it can be decoded from.
 
     ``score`` is the engine's own number, always higher-is-better (RCP section 4.6); ``None`` if it gave none that can
     be used. ``confidence`` lies in [0, 1] or is ``None``. Fusion by rank reads the order of hits, not the score.
@@ -88,7 +89,7 @@ def member(hit: Hit, name: str) -> Any:
 def decoded(raw: msgspec.Raw) -> Any:
     """An encoded member as plain values, ``None`` if it is not readable."""
     try:
-        return _json.decode(raw, Any)
+        return _json.decode_any(raw)
     except (ValueError, RecursionError):
         return None
 

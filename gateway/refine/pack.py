@@ -87,15 +87,17 @@ def sealed(
 ) -> tuple[Raw, ...]:
     """All of them as final JSON. ``encoding`` is that of vectors; ``keep`` the caller's filter on merged metadata."""
     return tuple(
-        seal(
-            merged_hit(one.fused, keep),
-            score,
-            include_text=include_text,
-            include_vectors=include_vectors,
-            encoding=encoding,
-            scores=one.scores,
-        )
-        for one, score in zip(found, emitted(found), strict=True)
+        [
+            seal(
+                merged_hit(one.fused, keep),
+                score,
+                include_text=include_text,
+                include_vectors=include_vectors,
+                encoding=encoding,
+                scores=one.scores,
+            )
+            for one, score in zip(found, emitted(found), strict=True)
+        ]
     )
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway._json import Raw, encode, encode_sound, finite_float, mend, sound
+from gateway.fusion.ranking import TRUST_LEVELS
 from gateway.model import MODALITIES, UNITS, Hit, decoded
 from gateway.model.vectors import F32_BASE64, numbers_of, packed_floats
 
@@ -44,19 +45,15 @@ def seal(
     left_out = _LEFT_OUT[include_text, include_vectors]
     shallow, deep = _PACKING if encoding == F32_BASE64 else _PLAIN
     # Nearly every hit is sound, which encoding it tells; only what is not is looked through value by value.
-    encoded = encode_sound(_with_scores(_checked(hit, score, left_out, shallow), scores))
+    encoded = encode_sound(_checked(hit, score, left_out, shallow, scores))
     if encoded is None:
-        encoded = encode(_with_scores(_checked(hit, score, left_out, deep), scores))
+        encoded = encode(_checked(hit, score, left_out, deep, scores))
     return Raw(encoded)
 
 
-def _with_scores(sealed: dict[str, Any], scores: Mapping[str, float]) -> dict[str, Any]:
-    if scores:
-        sealed["scores"] = {**sealed.get("scores", _NO_SCORES), **scores}
-    return sealed
-
-
-def _checked(hit: Hit, score: float, left_out: Container[str], checks: Mapping[str, Check]) -> dict[str, Any]:
+def _checked(
+    hit: Hit, score: float, left_out: Container[str], checks: Mapping[str, Check], scores: Mapping[str, float]
+) -> dict[str, Any]:
     sealed: dict[str, Any] = {"id": mend(hit.id), "score": score}
     if hit.confidence is not None and 0 <= hit.confidence <= 1:
         sealed["confidence"] = hit.confidence
@@ -69,7 +66,9 @@ def _checked(hit: Hit, score: float, left_out: Container[str], checks: Mapping[s
             continue
         checked = checks.get(name, _anything)(value)
         if checked is not _BAD:
-            sealed[mend(name)] = checked
+            sealed[name if name in checks else mend(name)] = checked
+    if scores:
+        sealed["scores"] = {**sealed.get("scores", _NO_SCORES), **scores}
     return sealed
 
 
@@ -94,6 +93,10 @@ def _without_nulls(value: Any) -> Any:
 
 def _shallow_meta(value: Any) -> Any:
     return value if type(value) is dict else _meta(value)
+
+
+def _shallow_text(value: Any) -> Any:
+    return value if type(value) is str else _text(value)
 
 
 def _meta(value: Any) -> Any:
@@ -176,8 +179,12 @@ def _block(value: Any) -> dict[str, Any] | None:
     return block if "mimeType" in block and len(bodies) == 1 else None
 
 
+def _shallow_trust(value: Any) -> Any:
+    return value if type(value) is dict and len(value) == 1 and value.get("level") in TRUST_LEVELS else _trust(value)
+
+
 def _trust(value: Any) -> Any:
-    if not isinstance(value, Mapping) or value.get("level") not in ("trusted", "community", "untrusted"):
+    if not isinstance(value, Mapping) or value.get("level") not in TRUST_LEVELS:
         return _BAD
     trust: dict[str, Any] = {"level": value["level"]}
     score = finite_float(value.get("score"))
@@ -225,6 +232,6 @@ _CHECKS: dict[str, Check] = {
     "trust": _trust,
     "chunk": _shape(frozenset({"docId", "context"}), frozenset({"index"})),
 }
-_PLAIN = ({**_CHECKS, "meta": _shallow_meta}, _CHECKS)
+_PLAIN = ({**_CHECKS, "meta": _shallow_meta, "text": _shallow_text, "trust": _shallow_trust}, _CHECKS)
 _PACKING = tuple({**checks, "vector": _packed_vector} for checks in _PLAIN)
 """What is checked when nearly all is left to the encoder, and when nothing is; for each encoding of vectors."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from dataclasses import replace as replace_answer
 from typing import Any
 
 import msgspec
@@ -15,7 +13,6 @@ from msgspec.structs import replace
 from gateway._json import Raw
 from gateway.errors import CallerError, Code, StateUnavailable
 from gateway.federation.cursor import Binding, Frozen, Window
-from gateway.federation.loss import Loss
 from gateway.federation.plan import DEFAULT_K
 from gateway.federation.runner import Deadline
 from gateway.model import RetrieveRequest, RetrieveResult, Usage
@@ -24,6 +21,7 @@ from gateway.refine.pack import Fit, fit, pack, passed_over
 from gateway.refine.tokens import Tokens, sizes
 from gateway.refine.trajectory import UNKNOWN, Seen
 from gateway.service.keeping import Keeping
+from gateway.service.later import Later, held
 from gateway.spi.call import ClientCall
 
 __all__ = ["Answer", "Pages"]
@@ -31,9 +29,11 @@ __all__ = ["Answer", "Pages"]
 _UNWAITED = "there is more, but no pages of what not all were waited for: ask for a larger k"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """All that was found, best first, and what is said beside it. ``whole`` is false for what may not be paged."""
+class Answer(msgspec.Struct, frozen=True):
+    """All that was found, best first, and what is said beside it. ``whole`` is false for what may not be paged.
+
+    With ``later`` the candidates are only those of the first page and the one after them, if there are more.
+    """
 
     candidates: Sequence[Candidate]
     k: int
@@ -45,8 +45,9 @@ class Answer:
     degraded: tuple[str, ...] = ()
     index_version: str | None = None
     rewritten: str | None = None
-    vendor: Mapping[str, Any] = field(default_factory=dict)
+    vendor: Mapping[str, Any] = {}
     whole: bool = True
+    later: Later | None = None
 
 
 class Pages:
@@ -58,6 +59,10 @@ class Pages:
         self._tokens = tokens
         self._max_k = max_k
         self._bound = bound
+
+    def may_wait(self, call: ClientCall) -> bool:
+        """Whether pages after the first may be made later: there are none, or only this process is asked for them."""
+        return self._cursors.holds or call.snapshot.capabilities.pagination is None
 
     async def seen(self, request: RetrieveRequest, call: ClientCall, deadline: Deadline) -> Seen:
         """What the client's session has been given before, by other requests."""
@@ -86,34 +91,37 @@ class Pages:
             counted = await sizes(self._tokens, [text(one) for one in found], budget, deadline.remaining())
             if len(counted) < len(found):
                 told = f"time ran out while texts were measured: {len(found) - len(counted)} hits are left out"
-                found, answer = found[: len(counted)], replace_answer(answer, notes=(*answer.notes, told))
+                found, answer = found[: len(counted)], replace(answer, notes=(*answer.notes, told))
         fits = fit(counted or [0] * len(found), answer.k, budget)
         binding = Binding.of(request, call.caller, forced=self._bound)
-        said = Window(
-            hits=(),
-            ids=tuple(one.fused.id for one in found),
-            further=tuple(one.fused.ids for one in found) if any(one.fused.ids for one in found) else (),
-            sizes=counted,
-            candidates=answer.scanned,
-            reranked=answer.reranked,
-            notes=answer.notes,
-            degraded=answer.degraded,
-            index_version=answer.index_version,
-            rewritten_query=answer.rewritten,
-            vendor=msgspec.to_builtins({name: value for name, value in answer.vendor.items() if value}),
-        )
+        said = _said(answer, found, counted)
         more = fits.consumed < len(found) and call.snapshot.capabilities.pagination is not None
-        if more and answer.whole:
+        kept = more and answer.whole
+        cursor = await self._held(answer, said, binding, fits.consumed) if kept else None
+        if kept and cursor is None:
+            if answer.later is not None:
+                found = answer.later.candidates()
+                said = _said(answer, found, counted)
             window = replace(said, hits=answer.seal(found))
             frozen, lost = await self._frozen(window, binding, deadline)
-            said = _telling(said, lost)
+            said = said.telling(lost)
             hits = tuple(window.hits[place] for place in fits.places)
             cursor = None if frozen is None else frozen.cursor(fits.consumed)
         else:
-            hits, cursor = answer.seal([found[place] for place in fits.places]), None
-            if more:
-                said = _telling(said, (_UNWAITED,))
+            hits = answer.seal([found[place] for place in fits.places])
+            if more and not kept:
+                said = said.telling((_UNWAITED,))
         return await self._page(request, call, binding, said, _Slice(0, fits, hits, cursor), started, deadline)
+
+    async def _held(self, answer: Answer, said: Window, binding: Binding, end: int) -> str | None:
+        """The cursor of a window that is kept unsealed; ``None`` where it is to be sealed at once."""
+        window = None if answer.later is None else held(answer.later, said)
+        if window is None:
+            return None
+        try:
+            return await self._cursors.hold(window, binding, end)
+        except StateUnavailable:
+            return None
 
     async def _frozen(
         self, window: Window, binding: Binding, deadline: Deadline
@@ -142,10 +150,10 @@ class Pages:
         except TimeoutError:
             raise StateUnavailable from None
         window, offset = frozen.window, frozen.offset
-        left = len(window.hits) - offset
+        left = len(frozen) - offset
         k = request.k or (DEFAULT_K if request.token_budget is None else left)
         fits = fit(window.sizes[offset:] or [0] * left, min(k, self._max_k), request.token_budget)
-        hits = tuple(window.hits[offset + place] for place in fits.places)
+        hits = frozen.hits([offset + place for place in fits.places])
         page = _Slice(offset, fits, hits, frozen.cursor(offset + fits.consumed))
         return await self._page(request, call, binding, window, page, started, deadline)
 
@@ -173,7 +181,7 @@ class Pages:
                     told += await self._trajectories.delivered(*session, given)
             except TimeoutError:
                 told.append(UNKNOWN)
-        window = _telling(window, told)
+        window = window.telling(told)
         call.progress(1.0, "pack", f"{len(page.hits)} hits")
         usage = Usage(
             candidates=window.candidates,
@@ -194,17 +202,23 @@ class Pages:
         )
 
 
-def _telling(window: Window, told: Sequence[str]) -> Window:
-    """The window with what is said of one page of it, structured and as prose."""
-    told = [one for one in told if one not in window.notes]
-    if not told:
-        return window
-    losses = [*window.vendor.get("losses", ()), *(Loss(kind="note", message=one) for one in told)]
-    return replace(window, notes=(*window.notes, *told), vendor={**window.vendor, "losses": losses})
+def _said(answer: Answer, found: Sequence[Candidate], counted: tuple[int, ...]) -> Window:
+    return Window(
+        hits=(),
+        ids=tuple([one.fused.id for one in found]),
+        further=tuple([one.fused.ids for one in found]) if any(one.fused.ids for one in found) else (),
+        sizes=counted,
+        candidates=answer.scanned,
+        reranked=answer.reranked,
+        notes=answer.notes,
+        degraded=answer.degraded,
+        index_version=answer.index_version,
+        rewritten_query=answer.rewritten,
+        vendor=msgspec.to_builtins({name: value for name, value in answer.vendor.items() if value}),
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Slice:
+class _Slice(msgspec.Struct, frozen=True):
     """What of a window makes one page; ``fits`` counts from ``offset``."""
 
     offset: int

@@ -58,6 +58,10 @@ class Teller:
         found = candidates(self._fused(self._replies))
         self._tell(fraction, "recall", f"{outcome.leg.id}: {len(outcome.hits)} hits", found)
 
+    def fused(self, found: Sequence[Fused]) -> None:
+        if self._call.wants_progress:
+            self.stage("fuse", candidates(found))
+
     def stage(self, name: str, found: Sequence[Candidate]) -> None:
         """A stage after recall is done, with the first hits as they stand now."""
         if self._call.wants_progress:

@@ -24,10 +24,21 @@ from gateway.refine.rerank import Rerank, Score
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import Engine, RerankQuery
 
-__all__ = ["across", "keeper", "recall_deadline", "refinements", "scorer", "sealer", "transform_deadline"]
+__all__ = [
+    "across",
+    "keeper",
+    "plain",
+    "recall_deadline",
+    "refinements",
+    "scorer",
+    "sealer",
+    "transform_deadline",
+]
 
 _INLINE_CHARACTERS = 10_000
 """Some 5 ms of reading; what is longer goes to a thread, so that other calls are not held up."""
+
+_NOTHING_CHOSEN = (None,) * 7
 
 
 def refinements(planned: RetrievePlan, *, undated: float) -> Refinements:
@@ -43,6 +54,13 @@ def refinements(planned: RetrievePlan, *, undated: float) -> Refinements:
         per_document=stages.per_document,
         mmr=stages.mmr,
     )
+
+
+def plain(planned: RetrievePlan) -> bool:
+    """Whether what fusion gives is the answer: its first k are not changed by what comes after them."""
+    stages = planned.stages
+    chosen = (stages.rerank, stages.recency, stages.per_document, stages.mmr)
+    return (*chosen, planned.min_score, planned.budget, planned.mix) == _NOTHING_CHOSEN
 
 
 def _logit(view: View | None) -> bool:
@@ -147,16 +165,11 @@ def keeper(planned: RetrievePlan) -> Callable[[dict[str, Any]], bool] | None:
 
 
 def sealer(planned: RetrievePlan) -> Callable[[Sequence[Candidate]], tuple[Raw, ...]]:
-    """How this plan's hits are made ready to be sent."""
+    """How this plan's hits are made ready to be sent. It may be kept for long, so it holds nothing else of the plan."""
     keep = keeper(planned)
+    text, vectors, encoding = planned.include_text, planned.include_vectors, planned.encoding
 
     def seal(found: Sequence[Candidate]) -> tuple[Raw, ...]:
-        return sealed(
-            found,
-            include_text=planned.include_text,
-            include_vectors=planned.include_vectors,
-            encoding=planned.encoding,
-            keep=keep,
-        )
+        return sealed(found, include_text=text, include_vectors=vectors, encoding=encoding, keep=keep)
 
     return seal

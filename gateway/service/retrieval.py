@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from gateway._json import Raw, canonical
 from gateway.federation.capability import Snapshot
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.explain import Explained, explained
@@ -21,16 +22,18 @@ from gateway.federation.verdict import admit, judge
 from gateway.federation.version import composite
 from gateway.fusion import Fused, Ranking, fuse, read_identity
 from gateway.model import RetrieveRequest, RetrieveResult
-from gateway.refine.candidate import candidates
+from gateway.refine.candidate import Candidate
 from gateway.refine.line import Refined, refine
 from gateway.refine.tokens import Tokens
 from gateway.service.keeping import Keeping
+from gateway.service.later import Fuse, Later
 from gateway.service.limits import deadline_for, route_for
 from gateway.service.pages import Answer, Pages
 from gateway.service.progress import Teller
 from gateway.service.refining import (
     across,
     keeper,
+    plain,
     recall_deadline,
     refinements,
     scorer,
@@ -66,14 +69,18 @@ class Retrieval:
             request, call.snapshot, call.meta, route=route, cycle=cycle, defaults=self._defaults, seen=len(seen)
         )
         admit(call.snapshot, planned)
-        teller = Teller(call, planned, lambda replies: self._fuse(planned, replies)[0], seen)
+        fusing = self._fusing(planned)
+        teller = Teller(call, planned, lambda replies: fusing(_rankings(planned, replies))[0], seen)
         forms = await transformed(planned, transform_deadline(planned, deadline), route)
         teller.transformed(forms)
         outcomes = await self._recall(planned, forms, call, deadline, route, teller)
         losses = [*planned.losses, *forms.losses, *judge(call.snapshot, planned, outcomes)]
-        fused, notes = self._fuse(planned, [one for one in outcomes if isinstance(one, Reply)])
+        rankings = _rankings(planned, outcomes)
+        # What only orders what is beyond the first page can wait until somebody asks for it; one more tells that it is.
+        waits = plain(planned) and not seen and not call.wants_progress and self._pages.may_wait(call)
+        fused, notes = fusing(rankings, planned.k + 1 if waits else None)
         fused, told = await across(planned, fused, deadline, route, cycle=cycle)
-        teller.stage("fuse", candidates(fused))
+        teller.fused(fused)
         refined = await refine(
             fused,
             refinements(planned, undated=self._defaults.undated),
@@ -88,9 +95,9 @@ class Retrieval:
             remaining=deadline.remaining,
         )
         losses += [Loss(kind="note", message=note) for note in (*notes, *told, *seen.notes, *refined.notes)]
-        if call.snapshot.capabilities.feedback is not None:
-            self._origins.remember(call.caller.id, [one.fused for one in refined.candidates])
-        answer = _answer(planned, forms, outcomes, refined, losses)
+        seal = self._sealer(planned, call)
+        later = Later(rankings, fusing, seal, _weight(request)) if waits else None
+        answer = _answer(planned, forms, outcomes, refined, losses, seal, later)
         return await self._pages.first(request, call, answer, started, deadline)
 
     def explain(self, request: RetrieveRequest, snapshot: Snapshot) -> Explained:
@@ -122,22 +129,50 @@ class Retrieval:
             answered=teller.answered,
         )
 
-    def _fuse(self, planned: RetrievePlan, replies: Sequence[Reply]) -> tuple[list[Fused], list[str]]:
-        """The whole window of these replies, in plan order, whatever order they came in."""
-        order = {leg.id: place for place, leg in enumerate(planned.legs)}
-        fused, notes = fuse(
-            [_ranking(order[reply.leg.id], reply) for reply in replies],
-            planned.strategy,
-            self._identity,
-            planned_max_weight=planned.scale.max_weight,
-            planned_total_weight=planned.scale.total_weight,
-        )
-        return fused, [note.text for note in notes]
+    def _fusing(self, planned: RetrievePlan) -> Fuse:
+        """The plan's fusion, and nothing else of the plan."""
+        strategy, scale, identity = planned.strategy, planned.scale, self._identity
+
+        def fused(rankings: Sequence[Ranking], limit: int | None = None) -> tuple[list[Fused], list[str]]:
+            found, notes = fuse(
+                rankings,
+                strategy,
+                identity,
+                planned_max_weight=scale.max_weight,
+                planned_total_weight=scale.total_weight,
+                limit=limit,
+            )
+            return found, [note.text for note in notes]
+
+        return fused
+
+    def _sealer(self, planned: RetrievePlan, call: ClientCall) -> Callable[[Sequence[Candidate]], tuple[Raw, ...]]:
+        """How hits are sealed. If feedback on them can be told on, it is remembered whose they are."""
+        seal, origins, caller = sealer(planned), self._origins, call.caller.id
+        if call.snapshot.capabilities.feedback is None:
+            return seal
+
+        def remembered(found: Sequence[Candidate]) -> tuple[Raw, ...]:
+            origins.remember(caller, [one.fused for one in found])
+            return seal(found)
+
+        return remembered
 
 
 def _bound(profile: Profile) -> str:
     """What of the profile a cursor holds under, beside the options that it fills into the request."""
     return "" if profile is EVERYTHING else digest(profile.name, profile.filter)
+
+
+def _weight(request: RetrieveRequest) -> int:
+    """What sealing keeps of the request, in bytes: a filter takes about so much more memory than its JSON."""
+    return 0 if request.filter is None else 16 * len(canonical(request.filter))
+
+
+def _rankings(planned: RetrievePlan, outcomes: Sequence[Outcome]) -> list[Ranking]:
+    """Those of the replies, each with its place in the plan, whatever order they came in."""
+    order = {leg.id: place for place, leg in enumerate(planned.legs)}
+    return [_ranking(order[one.leg.id], one) for one in outcomes if isinstance(one, Reply)]
 
 
 def _ranking(order: int, reply: Reply) -> Ranking:
@@ -156,7 +191,13 @@ def _ranking(order: int, reply: Reply) -> Ranking:
 
 
 def _answer(
-    planned: RetrievePlan, forms: Forms, outcomes: Sequence[Outcome], refined: Refined, losses: Sequence[Loss]
+    planned: RetrievePlan,
+    forms: Forms,
+    outcomes: Sequence[Outcome],
+    refined: Refined,
+    losses: Sequence[Loss],
+    seal: Callable[[Sequence[Candidate]], tuple[Raw, ...]],
+    later: Later | None,
 ) -> Answer:
     replies = [one for one in outcomes if isinstance(one, Reply)]
     versions = {reply.leg.id: reply.version for reply in replies}
@@ -167,7 +208,7 @@ def _answer(
         candidates=refined.candidates,
         k=planned.k,
         budget=planned.budget,
-        seal=sealer(planned),
+        seal=seal,
         scanned=sum(reply.scanned for reply in replies),
         reranked=refined.reranked,
         notes=notes_of(losses),
@@ -181,4 +222,5 @@ def _answer(
             "losses": list(losses),
         },
         whole=not any(isinstance(one, Failure) and one.late for one in outcomes),
+        later=later,
     )

@@ -16,7 +16,17 @@ __all__ = ["MemoryStore"]
 _MEMBER = 100
 """About what Python needs for a member of a set beside its text, in bytes."""
 
-_Value = bytes | int | dict[str, None]
+
+class _Thing:
+    """What is held as it is."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+_Value = bytes | int | dict[str, None] | _Thing
 
 
 class _Entry:
@@ -85,7 +95,13 @@ class MemoryStore(Store):
 
     async def shelve(self, shelf: Shelf, key: str, value: bytes, *, ttl: float) -> bool:
         key = _shelved_key(shelf, key)
-        size = weight(key, value)
+        return self._shelve(shelf, key, value, weight(key, value), ttl)
+
+    async def hold(self, shelf: Shelf, key: str, value: object, *, size: int, ttl: float) -> bool:
+        key = _shelved_key(shelf, key)
+        return self._shelve(shelf, key, _Thing(value), weight(key, b"") + size, ttl)
+
+    def _shelve(self, shelf: Shelf, key: str, value: bytes | _Thing, size: int, ttl: float) -> bool:
         if size > min(shelf.limit, shelf.owner_limit, self._limit):
             return False
         self._sweep()
@@ -93,16 +109,25 @@ class MemoryStore(Store):
         for part, limit in ((_part(shelf), shelf.owner_limit), ((shelf.name,), shelf.limit)):
             while self._shelved.get(part, 0) + size > limit:
                 self._drop(next(iter(self._shelves[part])))
-        self._set(key, _Entry(value, size, self._until(ttl), kept=False, shelf=shelf))
+        self._place(key, _Entry(value, size, self._until(ttl), kept=False, shelf=shelf))
         return True
 
     async def take(self, shelf: Shelf, key: str) -> bytes | None:
+        value = self._taken(shelf, key)
+        return value if isinstance(value, bytes) else None
+
+    async def held(self, shelf: Shelf, key: str) -> object | None:
+        value = self._taken(shelf, key)
+        return value.value if isinstance(value, _Thing) else None
+
+    def _taken(self, shelf: Shelf, key: str) -> _Value | None:
         key = _shelved_key(shelf, key)
-        found = await self.get(key)
-        if found is not None:
-            for part in (_part(shelf), (shelf.name,)):
-                self._shelves[part].move_to_end(key)
-        return found
+        entry = self._live(key)
+        if entry is None:
+            return None
+        for part in (_part(shelf), (shelf.name,)):
+            self._shelves[part].move_to_end(key)
+        return entry.value
 
     async def extend(self, key: str, members: Sequence[str], *, ttl: float, cap: int) -> None:
         there = self._live(key)
@@ -150,6 +175,9 @@ class MemoryStore(Store):
     def _set(self, key: str, entry: _Entry) -> None:
         """Keeps the entry, in the place of what has the key, and makes room for it. Raises ``StateUnavailable``."""
         self._sweep()
+        self._place(key, entry)
+
+    def _place(self, key: str, entry: _Entry) -> None:
         there = self._entries.get(key)
         kept = self._kept - (there.size if there is not None and there.kept else 0)
         if entry.size > (self._limit // 2 if entry.kept else self._limit) - kept or (
@@ -167,8 +195,10 @@ class MemoryStore(Store):
             self._spare[key] = None
         if entry.shelf is not None:
             for part in (_part(entry.shelf), (entry.shelf.name,)):
-                self._shelves.setdefault(part, OrderedDict())[key] = entry.size
-                self._shelved[part] = self._shelved.get(part, 0) + entry.size
+                if part not in self._shelves:
+                    self._shelves[part], self._shelved[part] = OrderedDict(), 0
+                self._shelves[part][key] = entry.size
+                self._shelved[part] += entry.size
         if entry.expires != float("inf"):
             heapq.heappush(self._expiry, (entry.expires, key))
 

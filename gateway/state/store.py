@@ -66,6 +66,17 @@ class Store(ABC):
     async def take(self, shelf: Shelf, key: str) -> bytes | None:
         """The value, which stays there and counts as used."""
 
+    async def hold(self, shelf: Shelf, key: str, value: object, *, size: int, ttl: float) -> bool:
+        """Puts a thing of this process on a shelf as it is; ``size`` is what it takes, in bytes.
+
+        ``False`` where that cannot be, because others are to see it too, and for what is larger than an owner may have.
+        """
+        return False
+
+    async def held(self, shelf: Shelf, key: str) -> object | None:
+        """What :meth:`hold` keeps under the key; it stays there and counts as used."""
+        return None
+
     @abstractmethod
     async def extend(self, key: str, members: Sequence[str], *, ttl: float, cap: int) -> None:
         """Adds to an ordered set. A member that is there already becomes the newest; beyond ``cap`` the oldest go."""

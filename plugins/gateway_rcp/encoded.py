@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -15,7 +16,7 @@ ABSENT = Raw(b"")
 _NULL = Raw(b"null")
 
 
-class EncodedHit(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+class EncodedHit(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
     """At once a hit's head and the mapping of its members, so that most hits, which never win, cost no dict.
 
     What the schema does not have (a member of a vendor, a confidence above 1) is refused, to be read otherwise.
@@ -64,10 +65,11 @@ class EncodedHit(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=Tr
         return [name for name, _ in self.items()]
 
     def items(self) -> list[tuple[str, Raw]]:
-        members = zip(_NAMES, msgspec.structs.astuple(self)[_HEAD:], strict=True)
+        members = zip(_NAMES, _members(self))  # noqa: B905  # as many as there are names
         return [(name, raw) for name, raw in members if raw is not ABSENT and raw != _NULL]
 
 
 Mapping.register(EncodedHit)  # a struct cannot inherit it
 _HEAD = 3
 _NAMES = dict.fromkeys(EncodedHit.__struct_fields__[_HEAD:])  # a set that keeps its order
+_members = attrgetter(*_NAMES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -84,9 +84,9 @@ def _retrieved(raw: Raw, k: int) -> tuple[_Retrieved | _Loose, list[Hit]]:
         reply = decode(raw, _Retrieved)
     except (ValueError, RecursionError):
         return _loosely(raw, k)
+    found: list[Any] = reply.hits[:k]  # they are the mappings of their members too
     return reply, [
-        Hit(one.id if type(one.id) is str else str(identifier(one.id)), one.score, one.confidence, cast(Members, one))
-        for one in reply.hits[:k]
+        Hit(one.id if type(one.id) is str else str(identifier(one.id)), one.score, one.confidence, one) for one in found
     ]
 
 

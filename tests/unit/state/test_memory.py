@@ -133,3 +133,21 @@ def test_whatever_is_done_it_stays_within_its_bounds_and_forgets_nothing_it_coun
         assert (len(store), store.used) == (1, weight("last", b""))
 
     asyncio.run(run())
+
+
+async def test_a_thing_on_a_shelf_is_held_as_it_is_and_weighs_what_it_says() -> None:
+    store = MemoryStore()
+    each = weight("shelf:ann:a", b"") + 1000
+    room = Shelf("shelf", "ann", 3 * each, 2 * each)
+    things = {key: [key] for key in "abc"}
+    for key in "ab":
+        assert await store.hold(room, key, things[key], size=1000, ttl=10)
+    assert store.used == 2 * each
+    assert await store.held(room, "a") is things["a"]
+    assert await store.hold(room, "c", things["c"], size=1000, ttl=10)
+    assert [await store.held(room, key) for key in "abc"] == [things["a"], None, things["c"]]
+    assert not await store.hold(room, "d", [], size=2 * each, ttl=10)
+    assert await store.take(room, "a") is None
+    assert await store.shelve(room, "a", bytes(1000), ttl=10)
+    assert await store.held(room, "a") is None
+    assert store.used == 2 * each
