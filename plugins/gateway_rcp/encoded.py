@@ -69,7 +69,7 @@ class EncodedHit(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=Tr
         return [(name, raw) for name, raw in members if raw is not ABSENT and raw != _NULL]
 
 
-Mapping.register(EncodedHit)
+Mapping.register(EncodedHit)  # a struct cannot inherit it
 
 _HEAD = 3
 _NAMES = dict.fromkeys(EncodedHit.__struct_fields__[_HEAD:])  # a set that keeps its order
