@@ -42,7 +42,7 @@ class Journey:
 def barred(member: Member, route: Route, *, cycle: bool, fanned: bool = False) -> Reason | None:
     """Why an engine that would hand the request on may not be asked.
 
-    One of several that are asked at once (``fanned``) has been asked already where the request comes here a second time.
+    One of several asked at once (``fanned``) has been asked already where the request comes here a second time.
     """
     if not (cycle and fanned) and (not member.federates or (not cycle and route.depth >= 0)):
         return None
