@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -18,15 +16,13 @@ from gateway.federation.loss import Failure, said
 from gateway.federation.plan import RetrievePlan
 from gateway.federation.questions import one_of
 from gateway.federation.reading import Reply, read
-from gateway.federation.runner import Deadline, EngineCall, run
+from gateway.federation.runner import Deadline, EngineCall, end_all, run
 from gateway.federation.transform import Form
 from gateway.federation.vectors import QueryVectors, Vectors
 from gateway.spi.call import Call, ClientCall, Route
 from gateway.spi.engine import Engine
 
 __all__ = ["Outcome", "recall"]
-
-logger = logging.getLogger("gateway.recall")
 
 Outcome = Reply | Failure
 
@@ -102,7 +98,7 @@ class _Turn:
                 if enough is None and self._enough(outcomes.values(), [tasks[task] for task in pending]):
                     enough = clock() + (self.plan.quorum.grace if self.plan.quorum is not None else 0.0)
         finally:
-            await self._end({*pending, *vectors.tasks})
+            await end_all({*pending, *vectors.tasks}, self.deadline)
         if not self.over:
             for task in pending:
                 leg = tasks[task]
@@ -135,17 +131,6 @@ class _Turn:
         """When a leg that does as it is told has ended, in the event loop's time."""
         budget = min(leg.view.member.settings.timeout, self.deadline.remaining())
         return asyncio.get_running_loop().time() + budget + self.deadline.reserve / 2
-
-    async def _end(self, tasks: set[asyncio.Task[Any]]) -> None:
-        """Cancels what still runs and waits for it: at most the reserve, and not beyond the deadline."""
-        running = {task for task in tasks if not task.done()}
-        for task in running:
-            task.cancel()
-        if running:
-            left = (self.deadline.at - asyncio.get_running_loop().time()) / 2
-            _, stubborn = await asyncio.wait(running, timeout=max(0.005, min(self.deadline.reserve, left)))
-            for task in stubborn:
-                logger.warning("%s ignores its cancellation and is left to itself", task.get_name())
 
     async def _leg(self, leg: Leg, vectors: QueryVectors) -> Outcome:
         """All questions to one engine; each has its place in the engine's queue, its retries and its time."""

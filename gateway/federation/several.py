@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -12,14 +11,12 @@ from gateway.errors import Timeout
 from gateway.federation.capability import View
 from gateway.federation.fleet import Member
 from gateway.federation.loss import Failure, Loss, Reason, said
-from gateway.federation.runner import Deadline, EngineCall, run
+from gateway.federation.runner import Deadline, EngineCall, end_all, run
 from gateway.federation.verdict import raise_if_nobody_answered, surfaced
 from gateway.spi.call import Call, ClientCall, Route
 from gateway.spi.engine import Engine
 
 __all__ = ["Answers", "Errand", "Journey", "ask_several", "barred", "engine_call"]
-
-logger = logging.getLogger("gateway.several")
 
 T = TypeVar("T")
 
@@ -156,19 +153,10 @@ async def _turn(errands: Sequence[Errand[T]], journey: Journey, *, once: bool) -
             if not arrived or over:
                 break
     finally:
-        await _end([task for task in pending if not task.done()], journey.deadline)
+        await end_all(pending, journey.deadline)
     if not over:
         for task in pending:
-            done[tasks[task].id] = Failure(tasks[task].id, Timeout("no answer in time"), True)
+            view = tasks[task]
+            cut = journey.deadline.client and journey.deadline.cuts(view.member.settings.timeout)
+            done[view.id] = Failure(view.id, Timeout("no answer in time"), True, cut)
     return [(errand.view, done[errand.view.id]) for errand in errands if errand.view.id in done]
-
-
-async def _end(tasks: Sequence[asyncio.Task[Any]], deadline: Deadline) -> None:
-    """Cancels what still runs and waits for it: at most the reserve, and not beyond the deadline."""
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        left = (deadline.at - asyncio.get_running_loop().time()) / 2
-        _, stubborn = await asyncio.wait(tasks, timeout=max(0.005, min(deadline.reserve, left)))
-        for task in stubborn:
-            logger.warning("%s ignores its cancellation and is left to itself", task.get_name())
