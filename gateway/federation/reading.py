@@ -92,10 +92,10 @@ async def read(
 
 
 def sound(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits as the types promise them; what is none, or has no id, is left out."""
+    """The hits as the types promise them; what has no members, or no id, is left out."""
     kept = []
     for hit in hits:
-        if type(hit) is not Hit or not isinstance(hit.members, Mapping):
+        if not isinstance(hit.members, Mapping):
             continue
         score, confidence = hit.score, hit.confidence
         if (
