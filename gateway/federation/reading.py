@@ -95,7 +95,7 @@ def sound(hits: Sequence[Hit]) -> list[Hit]:
     """The hits as the types promise them; what has no members, or no id, is left out."""
     kept = []
     for hit in hits:
-        if not isinstance(hit.members, Mapping):
+        if not hasattr(hit.members, "items"):  # a lazy reading of JSON need not be a Mapping
             continue
         score, confidence = hit.score, hit.confidence
         if (
