@@ -94,7 +94,7 @@ async def read(
 
 
 def sound(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits as the types promise them; what is none, or has no id, is left out."""
+    """The hits as the types promise them; what has no members, or no id, is left out."""
     kept = []
     mappings: set[type] = set()
     hit: Any  # whatever an engine put there

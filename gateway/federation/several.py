@@ -160,5 +160,7 @@ async def _turn(errands: Sequence[Errand[T]], journey: Journey, *, once: bool) -
         await end_all(pending, journey.deadline)
     if not over:
         for task in pending:
-            done[tasks[task].id] = Failure(tasks[task].id, Timeout("no answer in time"), True)
+            view = tasks[task]
+            cut = journey.deadline.client and journey.deadline.cuts(view.member.settings.timeout)
+            done[view.id] = Failure(view.id, Timeout("no answer in time"), True, cut)
     return [(errand.view, done[errand.view.id]) for errand in errands if errand.view.id in done]
