@@ -204,6 +204,7 @@ def _answer(
     known = {id: version for id, version in versions.items() if version is not None}
     rewritten = forms.told or next((reply.rewritten for reply in replies if reply.rewritten is not None), None)
     missing = dict.fromkeys(loss.engine for loss in losses if loss.kind in ("failed", "timeout") and loss.engine)
+    missing |= dict.fromkeys(reply.leg.id for reply in replies if reply.degraded)
     return Answer(
         candidates=refined.candidates,
         k=planned.k,
