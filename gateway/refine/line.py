@@ -14,7 +14,7 @@ from gateway.refine.candidate import Candidate, candidates
 from gateway.refine.cut import cut
 from gateway.refine.diversify import diversified, limited
 from gateway.refine.recency import Recency, aged
-from gateway.refine.rerank import Rerank, Score, reranked
+from gateway.refine.rerank import Failed, Rerank, Score, reranked
 from gateway.refine.until import Until
 
 __all__ = ["Refined", "Refinements", "refine"]
@@ -46,13 +46,17 @@ class Refinements(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refined(msgspec.Struct, frozen=True, kw_only=True):
-    """``scale`` names the stage that set the scores; ``seen`` counts what was left out because the session had it."""
+    """``scale`` names the stage that set the scores; ``seen`` counts what was left out because the session had it.
+
+    ``failed`` says how reranking failed, if it did; the notes do not.
+    """
 
     candidates: tuple[Candidate, ...]
     notes: tuple[str, ...] = ()
     reranked: int = 0
     seen: int = 0
     scale: str
+    failed: Failed | None = None
 
 
 async def refine(
@@ -79,10 +83,10 @@ async def refine(
     found = [one for one in candidates(fused) if not _seen(one.fused, seen)] if seen else candidates(fused)
     left_out = len(fused) - len(found)
     notes: list[str] = []
-    count, min_score, logit = 0, wanted.min_score, False
+    count, min_score, logit, failed = 0, wanted.min_score, False, None
     if wanted.rerank is not None:
         outcome = await reranked(found, wanted.rerank, query, score)
-        found, count = outcome.candidates, outcome.count
+        found, count, failed = outcome.candidates, outcome.count, outcome.failed
         if outcome.note is not None:
             notes.append(outcome.note)
         if count:
@@ -105,7 +109,9 @@ async def refine(
             notes.append("time ran out while the hits were diversified: those at the end follow in their order")
     if told is not None and (wanted.per_document is not None or wanted.mmr is not None):
         told("diversify", found)
-    return Refined(candidates=tuple(found), notes=tuple(notes), reranked=count, seen=left_out, scale=scale)
+    return Refined(
+        candidates=tuple(found), notes=tuple(notes), reranked=count, seen=left_out, scale=scale, failed=failed
+    )
 
 
 async def _diversified(

@@ -39,6 +39,7 @@ from gateway.service.refining import (
     scorer,
     sealer,
     transform_deadline,
+    unranked,
 )
 from gateway.spi.call import ClientCall, Route
 from gateway.state import digest
@@ -79,7 +80,7 @@ class Retrieval:
         # What only orders what is beyond the first page can wait until somebody asks for it; one more tells that it is.
         waits = plain(planned) and not seen and not call.wants_progress and self._pages.may_wait(call)
         fused, notes = fusing(rankings, planned.k + 1 if waits else None)
-        fused, told = await across(planned, fused, deadline, route, cycle=cycle)
+        fused, unscored = await across(planned, fused, deadline, route, cycle=cycle)
         teller.fused(fused)
         refined = await refine(
             fused,
@@ -94,7 +95,8 @@ class Retrieval:
             vectors_comparable=planned.stages.comparable,
             remaining=deadline.remaining,
         )
-        losses += [Loss(kind="note", message=note) for note in (*notes, *told, *seen.notes, *refined.notes)]
+        losses += [*unscored, *unranked(planned, refined.failed)]
+        losses += [Loss(kind="note", message=note) for note in (*notes, *seen.notes, *refined.notes)]
         seal = self._sealer(planned, call)
         later = Later(rankings, fusing, seal, _weight(request)) if waits else None
         answer = _answer(planned, forms, outcomes, refined, losses, seal, later)

@@ -94,8 +94,10 @@ async def test_a_method_or_a_model_that_nobody_has_is_refused_and_nothing_is_ask
     assert "rerank 'llm' is not offered and was left out" in notes(result)
 
 
-@pytest.mark.parametrize("reranker", ["fails", "hangs", "says nothing", "gives too many"])
-async def test_a_reranker_that_does_not_deliver_leaves_the_fused_order(reranker: str) -> None:
+@pytest.mark.parametrize(
+    ("reranker", "code"), [("fails", -32010), ("hangs", -32014), ("says nothing", None), ("gives too many", -32010)]
+)
+async def test_a_reranker_that_does_not_deliver_leaves_the_fused_order(reranker: str, code: int | None) -> None:
     async def rerank(query: RerankQuery, call: Call) -> list[float]:
         match reranker:
             case "fails":
@@ -112,7 +114,10 @@ async def test_a_reranker_that_does_not_deliver_leaves_the_fused_order(reranker:
         result = await gateway.retrieve(rerank={}, minScore=0.5)
     assert ids(result) == ["x", "y"]
     assert result["_meta"]["x-gateway"]["scale"] == "rrf"
-    assert "not reranked" in notes(result)
+    assert "engine r: not reranked, the order is that of fusion: " in notes(result)
+    (lost,) = [loss for loss in result["_meta"]["x-gateway"]["losses"] if loss["kind"] == "degraded"]
+    assert (lost["engine"], lost["option"], lost.get("code")) == ("r", "rerank", code)
+    assert "degraded" not in result["_meta"]
     assert "minScore 0.5 was meant for reranked scores and is not applied" in notes(result)
 
 
