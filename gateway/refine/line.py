@@ -48,7 +48,7 @@ class Refinements(msgspec.Struct, frozen=True, kw_only=True):
 class Refined(msgspec.Struct, frozen=True, kw_only=True):
     """``scale`` names the stage that set the scores; ``seen`` counts what was left out because the session had it.
 
-    ``failed`` says how reranking failed, if it did; the notes do not.
+    ``failed`` says how reranking failed, if it did, ``undated`` that recency found no date; the notes do not say it.
     """
 
     candidates: tuple[Candidate, ...]
@@ -57,6 +57,7 @@ class Refined(msgspec.Struct, frozen=True, kw_only=True):
     seen: int = 0
     scale: str
     failed: Failed | None = None
+    undated: bool = False
 
 
 async def refine(
@@ -83,7 +84,7 @@ async def refine(
     found = [one for one in candidates(fused) if not _seen(one.fused, seen)] if seen else candidates(fused)
     left_out = len(fused) - len(found)
     notes: list[str] = []
-    count, min_score, logit, failed = 0, wanted.min_score, False, None
+    count, min_score, logit, undated, failed = 0, wanted.min_score, False, False, None
     if wanted.rerank is not None:
         outcome = await reranked(found, wanted.rerank, query, score)
         found, count, failed = outcome.candidates, outcome.count, outcome.failed
@@ -95,7 +96,9 @@ async def refine(
             notes.append(f"minScore {min_score:g} was meant for reranked scores and is not applied")
             min_score = None
     if wanted.recency is not None:
-        found, scale = aged(found, wanted.recency, now, logit=logit, keep=keep), "recency"
+        scale, scored = "recency", any(one.score is not None for one in found)
+        found, dated = aged(found, wanted.recency, now, logit=logit, keep=keep)
+        undated = scored and not dated
     found, cuts = cut(found, min_score, scale)
     notes += cuts
     if count and told is not None:
@@ -110,7 +113,13 @@ async def refine(
     if told is not None and (wanted.per_document is not None or wanted.mmr is not None):
         told("diversify", found)
     return Refined(
-        candidates=tuple(found), notes=tuple(notes), reranked=count, seen=left_out, scale=scale, failed=failed
+        candidates=tuple(found),
+        notes=tuple(notes),
+        reranked=count,
+        seen=left_out,
+        scale=scale,
+        failed=failed,
+        undated=undated,
     )
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from gateway._json import Raw
 from gateway.errors import RcpError, Timeout
-from gateway.federation.capability import View, max_candidates
+from gateway.federation.capability import Snapshot, View, max_candidates
 from gateway.federation.loss import Loss, said
 from gateway.federation.plan import RetrievePlan
 from gateway.federation.replies import aligned
 from gateway.federation.runner import Deadline
 from gateway.federation.single import Single
-from gateway.filters import compiled
+from gateway.filters import compiled, nearest
 from gateway.fusion import Fused, passage_of, rescored, rescored_by
 from gateway.refine.candidate import Candidate
 from gateway.refine.lexical import by_words
@@ -34,12 +34,14 @@ __all__ = [
     "scorer",
     "sealer",
     "transform_deadline",
+    "undated",
     "unranked",
 ]
 
 _INLINE_CHARACTERS = 10_000
 """Some 5 ms of reading; what is longer goes to a thread, so that other calls are not held up."""
 
+_FIELD = 120
 _NOTHING_CHOSEN = (None,) * 7
 
 
@@ -116,6 +118,16 @@ def unranked(planned: RetrievePlan, failed: Failed | None) -> list[Loss]:
         return []
     view = planned.stages.rerank.view if planned.stages.rerank is not None else None
     return [_unscored(view, UNCHANGED, failed.why, failed.code, option="rerank")]
+
+
+def undated(planned: RetrievePlan, snapshot: Snapshot) -> Loss:
+    """That no hit has a date where ``recency`` looks for it, and where it may have been meant to look."""
+    field = (planned.stages.recency.field if planned.stages.recency is not None else None) or ""
+    told = f"recency: no hit has a readable date under {said(field, _FIELD)!r}"
+    declared = dict.fromkeys(name for view in snapshot.views for name in view.fields)
+    if declared and field not in declared:
+        told += f", which no engine declares{nearest(field, declared)}"
+    return Loss(kind="note", message=said(told), option="recency", field=said(field, _FIELD))
 
 
 def _unscored(view: View | None, told: str, why: str, code: int | None, option: str | None = None) -> Loss:

@@ -39,6 +39,7 @@ from gateway.service.refining import (
     scorer,
     sealer,
     transform_deadline,
+    undated,
     unranked,
 )
 from gateway.spi.call import ClientCall, Route
@@ -96,6 +97,7 @@ class Retrieval:
             remaining=deadline.remaining,
         )
         losses += [*unscored, *unranked(planned, refined.failed)]
+        losses += [undated(planned, call.snapshot)] if refined.undated else []
         losses += [Loss(kind="note", message=note) for note in (*notes, *seen.notes, *refined.notes)]
         seal = self._sealer(planned, call)
         later = Later(rankings, fusing, seal, _weight(request)) if waits else None

@@ -234,6 +234,26 @@ async def test_what_an_undated_hit_keeps_is_configured() -> None:
     assert places(result) == [0.25]
 
 
+async def test_recency_says_where_it_found_no_date_and_which_field_may_have_been_meant() -> None:
+    declares = {"filter": {"fields": {"when": "date", "lang": "keyword"}, "operators": ["eq"]}}
+    script = Script(hits(("x", 1.0, {"when": "2024-01-31"}), ("y", 0.9, {"lang": "never"})), declares)
+
+    async def told(field: str) -> list[str]:
+        return (await gateway.retrieve(recency={"field": field, "halfLifeDays": 30}))["usage"].get("notes", [])
+
+    async with gateway_of({"a": script}) as gateway:
+        assert await told("when") == []
+        assert await told("lang") == ["recency: no hit has a readable date under 'lang'"]
+        assert await told("wen") == [
+            "recency: no hit has a readable date under 'wen', which no engine declares (did you mean when?)"
+        ]
+        assert len((await told("f" * 9999))[0]) <= 300
+    async with gateway_of({"a": Script(hits("x"))}) as gateway:
+        assert await told("wen") == ["recency: no hit has a readable date under 'wen'"]
+    async with gateway_of({"a": Script()}) as gateway:
+        assert await told("wen") == []
+
+
 async def test_the_scores_of_a_reranker_that_gives_logits_are_made_shares_before_they_age() -> None:
     judging = judge(x=3.0, y=0.0, z=-3.0)
     recency = {"field": "at", "halfLifeDays": 30}
