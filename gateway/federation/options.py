@@ -10,6 +10,7 @@ import msgspec
 from gateway.errors import BackendUnavailable, RcpError, option_unsupported
 from gateway.federation.capability import Snapshot, View
 from gateway.federation.loss import Loss, said
+from gateway.filters import nearest
 from gateway.model import Content, RetrieveRequest
 from gateway.spi.engine import Mode
 
@@ -142,8 +143,21 @@ def _degraded(name: str, value: Any) -> Loss:
 def _refusal(option: Wanted, snapshot: Snapshot) -> RcpError:
     if snapshot.settled:
         return _unsupported(option.name, option.value)
-    told = f"{_named(option.name, option.value)} is not offered by the engines seen so far; some are still unseen"
+    named, there = _named(option.name, option.value), _offered(option, snapshot)
+    meant = nearest(option.value, there) if isinstance(option.value, str) else ""
+    offer = f" (they offer {', '.join(there)})" if there else ""
+    why = "others may offer it, or it is misspelt" if isinstance(option.value, str) else "others may offer it"
+    told = f"{named}{meant} is not offered by the engines seen so far{offer}: {why}"
     return BackendUnavailable(told, data={"option": option.told, "field": _FIELDS.get(option.name, option.name)})
+
+
+def _offered(option: Wanted, snapshot: Snapshot) -> tuple[str, ...]:
+    """The values of an option that are words and that there are."""
+    retrieve = snapshot.capabilities.retrieve
+    if retrieve is None:
+        return ()
+    words = {"mode": retrieve.modes, "unit": retrieve.units}.get(option.name, retrieve.modalities)
+    return () if option.name == "level" else words or ()
 
 
 def _unsupported(name: str, value: Any) -> RcpError:

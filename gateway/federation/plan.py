@@ -301,9 +301,8 @@ def _filter(given: Any, snapshot: Snapshot) -> Filter | None:
         field, path = error.data.get("field"), error.data.get("path", "")
         undeclared = path.endswith(".field") and field != path and field not in snapshot.fields
         if undeclared and not snapshot.settled:
-            raise BackendUnavailable(
-                "the field is not declared by the engines seen so far, and some have not been seen yet", data=error.data
-            ) from error
+            told = "so far: some engines have not been seen yet, so the field may be theirs, or misspelt"
+            raise BackendUnavailable(f"{error.message} {told}", data=error.data) from error
         raise
 
 

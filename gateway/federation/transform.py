@@ -71,7 +71,8 @@ async def transformed(plan: RetrievePlan, deadline: Deadline, route: Route) -> F
     reply = await run_alone(rewrite.view.member, ask, EngineCall(route), deadline)
     if isinstance(reply, Failure):
         why = f"the query was not transformed: {said(reply.error.message)}"
-        return Forms((original,), losses=(Loss(kind="degraded", message=why, engine=reply.engine, option="rewrite"),))
+        loss = Loss(kind="degraded", message=why, engine=reply.engine, code=reply.error.code, option="rewrite")
+        return Forms((original,), losses=(loss,))
     losses = tuple(notes_as_losses(rewrite.view.id, reply.notes))
     if rewrite.method == "hyde":
         return Forms((Form(plan.query, reply.hypothetical),), reply.hypothetical, losses)

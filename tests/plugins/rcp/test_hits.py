@@ -131,6 +131,13 @@ async def test_a_list_that_was_cut_short_is_not_the_end(over, behaviour):
     assert not reply.exhausted
 
 
+@obligation(233)
+async def test_a_gateway_that_says_whom_it_misses_gave_a_partial_answer(over):
+    assert (await ask(over, "degraded")).partial == ("x",)
+    assert (await ask(over, "degradedoddly")).partial == ("x y",)
+    assert (await ask(over, "ok")).partial is None
+
+
 @obligation(3, 221)
 @pytest.mark.parametrize("behaviour", ["array", "nullresult", "nohits", "hitsobject", "neither"])
 async def test_an_answer_of_another_shape_is_a_failed_engine(over, behaviour):
