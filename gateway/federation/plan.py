@@ -12,7 +12,7 @@ import msgspec
 from gateway.errors import BackendUnavailable, RcpError, invalid_params, option_unsupported
 from gateway.federation.capability import Snapshot, View
 from gateway.federation.leg import Leg, LegBuilder, offer_of
-from gateway.federation.loss import Loss, Reason
+from gateway.federation.loss import Loss, Reason, said
 from gateway.federation.options import covers_hybrid, unsupported, wanted_options
 from gateway.federation.profile import EVERYTHING, Profile, within
 from gateway.federation.route import asked_here
@@ -24,6 +24,7 @@ from gateway.fusion import MIX, Convex, LegOffer, Rrf, Scale, Strategy, choose, 
 from gateway.fusion.weights import LEG_KINDS
 from gateway.model import FusionOptions, RetrieveRequest, text_of
 from gateway.spi.call import Route
+from gateway.spi.versions import version_gone
 
 __all__ = ["DEFAULT_K", "Defaults", "Quorum", "RetrievePlan", "plan"]
 
@@ -92,6 +93,8 @@ class RetrievePlan(msgspec.Struct, frozen=True):
     quorum: Quorum | None = None
     pinned: Mapping[str, str] = {}
     """The index versions to serve, by engine; empty if none is pinned."""
+    versioned: bool = False
+    """Whether this call may pin a version: each engine that it asks keeps them."""
     mix: float | None = None
     scorer: View | None = None
 
@@ -132,9 +135,12 @@ def plan(
     losses += _clamped(request, limit)
     if request.seed is not None and not (offered and offered.deterministic):
         losses.append(Loss(kind="note", message="the seed is not honoured by every engine: results may differ"))
-    pinned = _pinned(request, snapshot)
     selection = select(snapshot, meta, default=defaults.select, listed=defaults.profile.engines)
     weights = _weights(request, snapshot, selection)
+    versionless = [
+        view.id for view in selection.chosen if not _unreachable(view, weights, route, cycle) and not _keeps(view)
+    ]
+    pinned = _pinned(request, snapshot, versionless)
     told = _told(request)
     depth = min(max(told, 0 if request.candidate_k else defaults.window) + seen, limit)
     builder = LegBuilder(
@@ -207,6 +213,7 @@ def plan(
         budget=request.token_budget,
         quorum=defaults.quorum,
         pinned=pinned or {},
+        versioned=not versionless,
         mix=_mix(meta, defaults, planned),
         scorer=None if defaults.scorer is None else snapshot.view(defaults.scorer),
     )
@@ -225,16 +232,26 @@ def _told(request: RetrieveRequest) -> int:
     return max(k, request.candidate_k or 0, getattr(request.rerank, "top_n", None) or 0)
 
 
-def _pinned(request: RetrieveRequest, snapshot: Snapshot) -> Mapping[str, str] | None:
-    """The index versions to serve, by engine: exactly those or none, also under ``strict: false`` (DECISIONS D18)."""
+def _keeps(view: View) -> bool:
+    """Whether the engine keeps index versions."""
+    retrieve = view.capabilities.retrieve
+    return retrieve is not None and bool(retrieve.snapshots)
+
+
+def _pinned(request: RetrieveRequest, snapshot: Snapshot, versionless: Sequence[str]) -> Mapping[str, str] | None:
+    """The index versions to serve, by engine: exactly those or none, also under ``strict: false`` (DECISIONS D18).
+
+    ``versionless`` are the engines of the call that keep none.
+    """
     if request.index_version is None:
         return None
-    offered = snapshot.capabilities.retrieve
-    if offered is None or not offered.snapshots:
-        raise option_unsupported("index versions are not offered", option="indexVersion", field="indexVersion")
+    if versionless:
+        told = f"index versions are not offered by {', '.join(versionless)}"
+        reasons = dict.fromkeys(versionless, "it keeps no index versions")
+        raise option_unsupported(said(told), option="indexVersion", field="indexVersion", reasons=reasons)
     versions = parse_version(request.index_version)
     if any(snapshot.view(id) is None for id in versions):
-        raise BackendUnavailable("the pinned index version is gone", retryable=False)
+        raise version_gone()
     return versions
 
 

@@ -218,7 +218,8 @@ def _answer(
         reranked=refined.reranked,
         notes=notes_of(losses),
         degraded=tuple(missing),
-        index_version=composite(known) if known and len(known) == len(versions) else None,
+        # Only what this same call may pin.
+        index_version=composite(known) if planned.versioned and len(known) == len(versions) else None,
         rewritten=rewritten,
         vendor={
             "scale": refined.scale,
