@@ -63,12 +63,18 @@ class MemberSettings:
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """All that is needed to open one engine. ``context`` makes the context anew for each opening."""
+    """All that is needed to open one engine. ``context`` makes the context anew for each opening.
+
+    ``offers``, ``embedders`` and ``requires`` are what the kind says of these settings.
+    """
 
     settings: MemberSettings
     kind: EngineKind[Any]
     config: EngineConfig
     context: Callable[[], EngineContext]
+    offers: Capabilities
+    embedders: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
 
 
 class Member:
@@ -84,7 +90,7 @@ class Member:
         """True if the engine answers methods of its vendor's, so that its ``x-…`` members are more than information."""
         self.breaker = Breaker(time.monotonic, told=self._told)
         self.limiter = Limiter(spec.settings.concurrency, spec.settings.queue)
-        self._capabilities = self.settings.aliases.capabilities(spec.kind.offers(spec.config))
+        self._capabilities = self.settings.aliases.capabilities(spec.offers)
 
     @property
     def federates(self) -> bool:

@@ -162,6 +162,62 @@ class NeedsMuch(MemoryKind):
         return ["no_such_module", "no_such_package.inner", "json"]
 
 
+class Breaks(MemoryKind):
+    name = "breaks"
+
+    def offers(self, config: Any) -> Any:
+        raise ZeroDivisionError("no such thing,\nkey api_key=THE-SECRET")
+
+
+class Vague(MemoryKind):
+    name = "vague"
+
+    def offers(self, config: Any) -> Any:
+        return None
+
+
+class Forgetful(MemoryKind):
+    name = "forgetful"
+
+    def embedders(self, config: Any) -> Any:
+        return config.nothing
+
+
+@pytest.mark.parametrize("command", [("check",), ("query", "x"), ("check", "--open")])
+def test_a_kind_that_cannot_say_what_it_offers_is_one_fault_among_the_others(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    def strangers() -> Plugins:
+        plugins = load_plugins()
+        kinds = (Breaks(), Vague(), Forgetful())
+        plugins.kinds |= {kind.name: kind for kind in kinds}
+        plugins.found.append(type(plugins.found[0])("s", "rcp-stranger", "1", kinds=tuple(kind.name for kind in kinds)))
+        return plugins
+
+    monkeypatch.setattr("gateway.plugins.load_plugins", strangers)
+    (folder / "s.yaml").write_text(
+        "engines:\n  - {id: a, kind: breaks}\n  - {id: b, kind: vague}\n  - {id: c, kind: forgetful}\n"
+        "  - {id: d, kind: memory, weigth: 2}\n"
+    )
+    done = run(*command, "-c", "s.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert lines(done.err) == [
+        (
+            "s.yaml:2: engines[0].with: engine 'a': the kind breaks of rcp-stranger failed in offers(): "
+            "ZeroDivisionError: no such thing, key api_key=***"
+        ),
+        (
+            "s.yaml:3: engines[1].with: engine 'b': the kind vague of rcp-stranger failed in offers(): "
+            "TypeError: NoneType is not an instance of Capabilities"
+        ),
+        (
+            "s.yaml:4: engines[2].with: engine 'c': the kind forgetful of rcp-stranger failed in embedders(): "
+            "AttributeError: 'MemoryConfig' object has no attribute 'nothing'"
+        ),
+        "s.yaml:5: engines[3].weigth: unknown key (did you mean 'weight'?)",
+    ]
+
+
 def test_check_says_which_extra_installs_what_is_missing(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
