@@ -68,7 +68,7 @@ def run_check(
     async def look() -> None:
         async with open_gateway(config, plugins) as gateway:
             for id, member in gateway.fleet.members.items():
-                states[id] = (member.capabilities, "open" if member.engine is not None else redact(str(member.fault)))
+                states[id] = (member.capabilities, "open" if member.engine is not None else redact(member.reason))
 
     if open_:
         run(look())

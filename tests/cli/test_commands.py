@@ -154,6 +154,31 @@ def test_check_never_shows_a_secret(run: Run, folder: Path, monkeypatch: pytest.
         assert "THE-SECRET" not in done.out + done.err, command
 
 
+class Fails(MemoryKind):
+    name = "fails"
+
+    def open(self, config: Any, context: Any) -> Any:
+        raise KeyError("no table, api_key=THE-SECRET\n")
+
+
+@pytest.mark.parametrize("debug", [(), ("--debug",)])
+def test_check_says_with_which_exception_an_engine_failed_to_open_and_shows_the_traceback_when_asked(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, debug: tuple[str, ...]
+) -> None:
+    def stranger() -> Plugins:
+        plugins = load_plugins()
+        plugins.kinds["fails"] = Fails()
+        return plugins
+
+    monkeypatch.setattr("gateway.plugins.load_plugins", stranger)
+    (folder / "f.yaml").write_text("engines: [{id: m, kind: memory}, {id: a, kind: fails}]\n")
+    done = run("check", "--open", "-c", "f.yaml", *debug)
+    assert done.code == 1
+    assert "it could not be opened: KeyError: 'no table, api_key=***" in done.out
+    assert "THE-SECRET" not in done.out + done.err
+    assert ("Traceback" in done.err) is bool(debug)
+
+
 class NeedsMuch(MemoryKind):
     name = "needs-much"
     extra = "much"
