@@ -79,7 +79,7 @@ async def open_gateway(config: GatewayConfig, plugins: Plugins | None = None) ->
     async with open_state(config.state) as store:
         keeping = keeping_of(config, store)
         offer = offer_of(config, defaults, keeping)
-        fleet = Fleet(specs, offer=offer)
+        fleet = Fleet(specs, offer=offer, start_timeout=config.federation.start_timeout)
 
         def endpoint(defaults: Defaults) -> Endpoint:
             service = Service(fleet, defaults, offer, info=info, embeddings=embeddings, keeping=keeping, tokens=tokens)

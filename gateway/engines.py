@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from gateway.federation.aliases import Aliases
 from gateway.federation.context import HostContext
 from gateway.federation.fleet import EngineSpec, MemberSettings
 from gateway.fusion import Confidence, Convex, Rrf, Strategy, Weighted
+from gateway.model import Capabilities
 from gateway.plugins import Plugins
 from gateway.profiles import check_profiles
 from gateway.spi.engine import EngineKind
@@ -54,20 +56,20 @@ def _check(plugins: Plugins) -> Check:
         engines = raw.get("engines")
         listed = engines if isinstance(engines, list) else ()
         ids = [str(one["id"]) for one in listed if isinstance(one, Mapping) and "id" in one]
-        offers: dict[str, tuple[EngineKind[Any], Any]] = {}
+        decoded: dict[str, _Decoded] = {}
         for index, engine in enumerate(listed):
             if isinstance(engine, Mapping) and isinstance(engine.get("kind"), str):
                 path = f"engines[{index}]"
-                decoded = _own_settings(walker, plugins, engine["kind"], engine.get("with"), path)
-                if decoded is not FAULT:
-                    kind, own = decoded
-                    _check_embedders(walker, kind, own, path, ids)
-                    _check_aliases(walker, kind, own, path, engine.get("aliases"))
-                    offers[str(engine.get("id"))] = decoded
+                id = str(engine.get("id"))
+                own = _own_settings(walker, plugins, engine["kind"], engine.get("with"), path, id)
+                if own is not FAULT:
+                    _check_embedders(walker, own, path, ids)
+                    _check_aliases(walker, own, path, engine.get("aliases"))
+                    decoded[id] = own
         fusion = raw.get("fusion")
         named = [(key, raw.get(key)) for key in ("writes", "embed", "transform")]
         named.append(("fusion.scorer", fusion.get("scorer") if isinstance(fusion, Mapping) else None))
-        walker.errors.extend(_targets([(key, str(one)) for key, one in named if isinstance(one, str)], offers))
+        walker.errors.extend(_targets([(key, str(one)) for key, one in named if isinstance(one, str)], decoded))
         facades = raw.get("facades")
         made: list[Any] = []
         for index, facade in enumerate(facades if isinstance(facades, list) else ()):
@@ -99,15 +101,37 @@ def _check_profile_methods(walker: Walker, plugins: Plugins, profiles: Mapping[i
             _check_method(walker, plugins, one.fusion.method, f"profiles[{index}].")
 
 
-def _own_settings(walker: Walker, plugins: Plugins, name: str, value: Any, path: str) -> Any:
-    """An engine's kind and its settings read by it, or ``FAULT``."""
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """An engine's kind, its settings read by it, and what it says of them."""
+
+    kind: EngineKind[Any]
+    config: Any
+    offers: Capabilities
+    embedders: tuple[str, ...]
+    requires: tuple[str, ...]
+
+
+def _own_settings(walker: Walker, plugins: Plugins, name: str, value: Any, path: str, engine: str) -> Any:
+    """What becomes of an engine's settings, ``_Decoded`` or ``FAULT``."""
     try:
         kind = plugins.kind(name, path=f"{path}.kind")
     except ConfigError as error:
         walker.errors.append(error)
         return FAULT
     own = walker.struct(kind.config, value, f"{path}.with")
-    return FAULT if own is FAULT else (kind, own)
+    if own is FAULT:
+        return FAULT
+    try:
+        said = {
+            question: plugins.ask(kind, question, own, engine=engine)
+            for question in ("offers", "embedders", "requires")
+        }
+    except ConfigError as error:
+        error.path = f"{path}.with{f'.{error.path}' if error.path else ''}"
+        walker.errors.append(error)
+        return FAULT
+    return _Decoded(kind, own, **said)
 
 
 def engine_specs(config: GatewayConfig, plugins: Plugins) -> list[EngineSpec]:
@@ -117,21 +141,20 @@ def engine_specs(config: GatewayConfig, plugins: Plugins) -> list[EngineSpec]:
     known = [engine.id for engine in config.engines]
     for index, settings in enumerate(config.engines):
         path = f"engines[{index}]"
-        decoded = _own_settings(walker, plugins, settings.kind, settings.settings, path)
-        if decoded is FAULT:
+        own = _own_settings(walker, plugins, settings.kind, settings.settings, path, settings.id)
+        if own is FAULT:
             continue
-        kind, own = decoded
-        _check_embedders(walker, kind, own, path, known)
-        _check_aliases(walker, kind, own, path, settings.aliases)
-        specs.append(EngineSpec(_member(settings), kind, own, _context(settings, config)))
+        _check_embedders(walker, own, path, known)
+        _check_aliases(walker, own, path, settings.aliases)
+        specs.append(_spec(settings, own, config))
     named = (
         ("writes", config.writes),
         ("embed", config.embed),
         ("transform", config.transform),
         ("fusion.scorer", config.fusion.scorer),
     )
-    kinds = {spec.settings.id: (spec.kind, spec.config) for spec in specs}
-    walker.errors.extend(_targets([(key, target) for key, target in named if target is not None], kinds))
+    known_specs = {spec.settings.id: spec for spec in specs}
+    walker.errors.extend(_targets([(key, target) for key, target in named if target is not None], known_specs))
     if len(specs) == len(config.engines):
         walker.errors.extend(_corpora(specs))
     _check_method(walker, plugins, config.fusion.method)
@@ -139,6 +162,11 @@ def engine_specs(config: GatewayConfig, plugins: Plugins) -> list[EngineSpec]:
     if walker.errors:
         raise located(walker.errors, config.source, config.lines)
     return specs
+
+
+def _spec(settings: EngineSettings, own: _Decoded, config: GatewayConfig) -> EngineSpec:
+    context = _context(settings, config)
+    return EngineSpec(_member(settings), own.kind, own.config, context, own.offers, own.embedders, own.requires)
 
 
 def facades_of(config: GatewayConfig, plugins: Plugins) -> list[Facade]:
@@ -206,18 +234,18 @@ def _context(settings: EngineSettings, config: GatewayConfig) -> Callable[[], Ho
     return lambda: HostContext(settings.id, config.base_dir, http=http)
 
 
-def _check_embedders(walker: Walker, kind: EngineKind[Any], own: Any, path: str, known: Sequence[str]) -> None:
+def _check_embedders(walker: Walker, own: _Decoded, path: str, known: Sequence[str]) -> None:
     """An engine takes its vectors from engines that there are."""
-    for embedder in kind.embedders(own):
+    for embedder in own.embedders:
         if embedder not in known:
             told = f"there is no engine {embedder!r}{nearest(embedder, known)} to take vectors from"
             walker.fault(f"{path}.with", told)
 
 
-def _check_aliases(walker: Walker, kind: EngineKind[Any], own: Any, path: str, given: Any) -> None:
+def _check_aliases(walker: Walker, own: _Decoded, path: str, given: Any) -> None:
     """Every name means one field, as far as the engine's settings tell which fields there are."""
     if isinstance(given, Mapping) and all(isinstance(one, str) for pair in given.items() for one in pair):
-        filter = kind.offers(own).filter
+        filter = own.offers.filter
         for name, told in Aliases(given).faults(filter.fields if filter is not None else {}):
             walker.fault(join(f"{path}.aliases", name), told)
 
@@ -227,14 +255,13 @@ _ABILITIES = {"writes": "index", "embed": "embed", "transform": "transform", "fu
 
 
 def _targets(
-    named: Sequence[tuple[str, str]], kinds: Mapping[str, tuple[EngineKind[Any], Any]]
+    named: Sequence[tuple[str, str]], engines: Mapping[str, EngineSpec] | Mapping[str, _Decoded]
 ) -> Iterator[ConfigError]:
     """The keys that name an engine for something must name one that can do it, as far as its settings tell."""
     for key, target in named:
-        if target not in kinds:
+        if target not in engines:
             continue
-        kind, own = kinds[target]
-        offers = kind.offers(own)
+        kind, offers = engines[target].kind, engines[target].offers
         able = getattr(offers, _ABILITIES[key]) is not None
         if key == "writes":
             able = bool(offers.index and offers.index.writable)
@@ -248,7 +275,7 @@ def _corpora(specs: Sequence[EngineSpec]) -> Iterator[ConfigError]:
     asked = {
         index: spec.settings.corpus
         for index, spec in enumerate(specs)
-        if spec.settings.weight > 0 and spec.kind.offers(spec.config).retrieve is not None
+        if spec.settings.weight > 0 and spec.offers.retrieve is not None
     }
     if any(corpus is not None for corpus in asked.values()):
         for index, corpus in asked.items():

@@ -16,8 +16,9 @@ from typing import Any
 import pluggy
 
 from gateway.config.walk import nearest
-from gateway.errors import PluginError
+from gateway.errors import ConfigError, PluginError
 from gateway.fusion import Strategy
+from gateway.model import Capabilities
 from gateway.spi.engine import EngineKind
 from gateway.spi.facade import FacadeKind
 from gateway.spi.hooks import ENTRY_POINT_GROUP, Hooks
@@ -75,6 +76,26 @@ class Plugins:
             told += "; plugins that did not load: " + "; ".join(f"{one.distribution}: {one.error}" for one in broken)
         raise PluginError(told, path=path, distribution=broken[0].distribution if len(broken) == 1 else None)
 
+    def ask(self, kind: EngineKind[Any], question: str, config: Any, *, engine: str) -> Any:
+        """What a kind says of an engine from its settings alone: ``offers``, ``embedders`` or ``requires``.
+
+        Raises :class:`~gateway.errors.PluginError`, whatever the kind raises, naming the engine and the distribution.
+        """
+        brought = self.distribution_of(kind.name)
+        about = f"engine {engine!r}: the kind {kind.name} of {brought} failed in {question}()"
+        try:
+            answer = getattr(kind, question)(config)
+            if question != "offers":
+                return tuple(map(str, answer))
+            if not isinstance(answer, Capabilities):
+                raise TypeError(f"{type(answer).__name__} is not an instance of Capabilities")
+            return answer
+        except ConfigError:
+            raise
+        except Exception as error:  # a boundary: a stranger's code
+            told = _one_line(f"{type(error).__name__}: {error}")
+            raise PluginError(f"{about}: {told}", distribution=brought) from error
+
     def distribution_of(self, kind: str) -> str:
         """The package that brings a kind."""
         return next((plugin.distribution for plugin in self.found if kind in plugin.kinds), "unknown")
@@ -93,13 +114,17 @@ def load_plugins(extra: Sequence[object] = (), *, found: Sequence[EntryPoint] | 
         try:
             brought.append(_ask(plugin, point.load()))
         except (Exception, SystemExit) as error:  # noqa: BLE001  # a boundary: a stranger's import
-            told = " ".join(f"{type(error).__name__}: {error}".split())[:_ERROR_LIMIT]
+            told = _one_line(f"{type(error).__name__}: {error}")
             logger.warning("plugin %s of %s did not load: %s", plugin.name, plugin.distribution, told)
             broken.append(replace(plugin, error=told))
     for module in extra:
         name = getattr(module, "__name__", type(module).__name__)
         brought.append(_ask(Plugin(name, name, ""), module))
     return _gather(brought, broken)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:_ERROR_LIMIT]
 
 
 @dataclass(frozen=True, slots=True)

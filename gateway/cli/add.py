@@ -50,11 +50,11 @@ def narrowed(config: GatewayConfig, plugins: Plugins, target: str) -> GatewayCon
     if target not in specs:
         raise ConfigError(f"there is no engine {target!r}{nearest(target, specs)} (there are {', '.join(specs)})")
     spec = specs[target]
-    index = spec.kind.offers(spec.config).index
+    index = spec.offers.index
     if (index is None or not index.writable) and not spec.kind.federates:
         told = "; set `writable: true` in its settings" if hasattr(spec.config, "writable") else ""
         raise ConfigError(f"engine {target!r} (kind {spec.kind.name}) cannot be written to{told}")
-    wanted = {target, *spec.kind.embedders(spec.config)}
+    wanted = {target, *spec.embedders}
     engines = tuple(engine for engine in config.engines if engine.id in wanted)
     return msgspec.structs.replace(config, engines=engines, facades=(), profiles=(), writes=target, embed=None)
 

@@ -32,7 +32,7 @@ def _told(capabilities: Mapping[str, Any]) -> str:
 
 def _missing(spec: EngineSpec) -> list[str]:
     """Modules an engine needs and that are not installed."""
-    return [name for name in spec.kind.requires(spec.config) if not _installed(name)]
+    return [name for name in spec.requires if not _installed(name)]
 
 
 def _installed(name: str) -> bool:
@@ -62,13 +62,13 @@ def run_check(
     """Says what the configuration means. Faults were raised before; what is only missing here is told beside it."""
     specs = engine_specs(config, plugins)
     states: dict[str, tuple[Capabilities, str]] = {
-        spec.settings.id: (spec.kind.offers(spec.config), _advice(spec, plugins)) for spec in specs
+        spec.settings.id: (spec.offers, _advice(spec, plugins)) for spec in specs
     }
 
     async def look() -> None:
         async with open_gateway(config, plugins) as gateway:
             for id, member in gateway.fleet.members.items():
-                states[id] = (member.capabilities, "open" if member.engine is not None else redact(str(member.fault)))
+                states[id] = (member.capabilities, "open" if member.engine is not None else redact(member.reason))
 
     if open_:
         run(look())

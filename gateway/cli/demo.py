@@ -41,7 +41,7 @@ async def _fill(config: GatewayConfig, plugins: Plugins) -> None:
     paths = [path for name in ("README.md", "docs") if (path := config.base_dir / name).exists()]
     documents = read_documents(paths, config.base_dir)
     for spec in engine_specs(config, plugins):
-        index = spec.kind.offers(spec.config).index
+        index = spec.offers.index
         if index is not None and index.writable:
             async with here(narrowed(config, plugins, spec.settings.id), plugins) as client:
                 await add_documents(client, documents, spec.settings.id)

@@ -7,7 +7,7 @@ import traceback
 import click
 
 from gateway.cli.render import print_json, say
-from gateway.errors import ConfigError, ConfigErrors, GatewayError, RcpError
+from gateway.errors import ConfigError, ConfigErrors, GatewayError, PluginError, RcpError
 from gateway.telemetry.log import redact
 
 __all__ = ["report"]
@@ -57,7 +57,8 @@ def _told(error: Exception) -> tuple[int, list[str]]:
 
 def _config_line(error: ConfigError) -> str:
     """``gateway.yaml:12: engines[0].timout: …``, as compilers have it."""
-    return _one_line(error if error.place else f"rcp-gateway: {error}")
+    line = _one_line(error if error.place else f"rcp-gateway: {error}")
+    return redact(line) if isinstance(error, PluginError) else line  # it may quote what a plugin said
 
 
 def _engine_lines(error: RcpError) -> list[str]:

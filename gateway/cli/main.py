@@ -277,13 +277,21 @@ def demo(path: Path, question: str | None) -> int:
     return _run(run_demo(*_load(path), question))
 
 
+def _debug_first(arguments: list[str]) -> list[str]:
+    """The arguments with ``--debug``, which holds for every command, before the command."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    rest = [one for one in arguments[:end] if one != "--debug"]
+    return [*(["--debug"] if len(rest) < end else []), *rest, *arguments[end:]]
+
+
 def main(argv: list[str] | None = None) -> None:
     """The entry point of the ``rcp-gateway`` script."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a hit may hold what the terminal cannot show
+    given = _debug_first(sys.argv[1:] if argv is None else argv)
     try:
-        code = cli.main(args=argv, prog_name="rcp-gateway", standalone_mode=False)
+        code = cli.main(args=given, prog_name="rcp-gateway", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read the output has seen enough. The interpreter must not try to flush the rest.
@@ -294,6 +302,5 @@ def main(argv: list[str] | None = None) -> None:
     except Exception as error:  # noqa: BLE001  # a boundary: a person gets a line, not a traceback
         from gateway.cli.faults import report
 
-        given = sys.argv[1:] if argv is None else argv
         code = report(error, debug="--debug" in given, as_json="--json" in given)
     sys.exit(code if isinstance(code, int) else 0)

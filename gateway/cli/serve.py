@@ -16,6 +16,7 @@ from gateway.plugins import Plugins
 from gateway.profiles import HEADS, check_named
 from gateway.protocol.dispatch import Dispatcher
 from gateway.protocol.session import Session, Sessions
+from gateway.telemetry.log import redact
 from gateway.transports.facades import FacadeApp
 from gateway.transports.guard import Guard, hosts_for
 from gateway.transports.http import HttpApp, Mode
@@ -152,4 +153,4 @@ def settle() -> None:
 def _say_state(gateway: OpenGateway) -> None:
     for id, member in gateway.fleet.members.items():
         if member.engine is None:
-            say(f"rcp-gateway: engine {id} is not open yet: {member.fault}")
+            say(f"rcp-gateway: engine {id} is not open yet: {redact(member.reason)}")

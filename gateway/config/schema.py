@@ -149,7 +149,8 @@ class FusionSettings(Section, frozen=True):
 class FederationSettings(Section, frozen=True):
     """``select``: ask ``all`` engines, or those of the highest ``priority`` that answer. ``depth`` caps onward hops.
 
-    With a ``quorum``, once so many engines have answered the others have ``grace`` seconds left.
+    With a ``quorum``, once so many engines have answered the others have ``grace`` seconds left. The start waits
+    ``start_timeout`` seconds for engines that neither open nor fail.
     """
 
     select: Literal["all", "priority"] = "all"
@@ -157,6 +158,7 @@ class FederationSettings(Section, frozen=True):
     verify: bool = True
     quorum: Count | None = None
     grace: NotNegative = 0.1
+    start_timeout: Positive = 10.0
 
 
 class RetrySettings(Section, frozen=True):

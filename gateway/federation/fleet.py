@@ -27,6 +27,7 @@ logger = logging.getLogger("gateway.fleet")
 
 _FIRST_DELAY = 0.5
 _LONGEST_DELAY = 30.0
+_CAUSE_LIMIT = 300
 
 _METHODS: dict[str, tuple[str, ...]] = {
     "retrieve": ("retrieve",),
@@ -63,12 +64,18 @@ class MemberSettings:
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """All that is needed to open one engine. ``context`` makes the context anew for each opening."""
+    """All that is needed to open one engine. ``context`` makes the context anew for each opening.
+
+    ``offers``, ``embedders`` and ``requires`` are what the kind says of these settings.
+    """
 
     settings: MemberSettings
     kind: EngineKind[Any]
     config: EngineConfig
     context: Callable[[], EngineContext]
+    offers: Capabilities
+    embedders: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
 
 
 class Member:
@@ -79,12 +86,13 @@ class Member:
         self.settings = spec.settings
         self.engine: Engine | None = None
         self.fault: RcpError | None = BackendUnavailable("it has not opened yet")
+        self._cause = ""
         self.observed = False
         self.own_methods = False
         """True if the engine answers methods of its vendor's, so that its ``x-…`` members are more than information."""
         self.breaker = Breaker(time.monotonic, told=self._told)
         self.limiter = Limiter(spec.settings.concurrency, spec.settings.queue)
-        self._capabilities = self.settings.aliases.capabilities(spec.kind.offers(spec.config))
+        self._capabilities = self.settings.aliases.capabilities(spec.offers)
 
     @property
     def federates(self) -> bool:
@@ -127,11 +135,22 @@ class Member:
         self.own_methods = type(engine).vendor is not Engine.vendor
         self.engine = aliased(engine, self.settings.aliases)
         self.observed = True
-        self.fault = None
+        self.fault, self._cause = None, ""
 
     def closed(self, error: Exception) -> None:
         self.engine = None
+        expected = isinstance(error, RcpError)
         self.fault = error if isinstance(error, RcpError) else BackendUnavailable("it could not be opened")
+        self._cause = "" if expected else f"{type(error).__name__}: {error}"[:_CAUSE_LIMIT]
+
+    def late(self, seconds: float) -> None:
+        """It has neither opened nor failed in the time that the start waits; it may still open."""
+        self.fault = BackendUnavailable(f"it did not open within {seconds:g} s")
+
+    @property
+    def reason(self) -> str:
+        """Why it is not open, for who runs the gateway: it may hold an engine's own words, which clients never see."""
+        return ": ".join(part for part in (str(self.fault or ""), self._cause) if part)
 
 
 def check_overridden(engine: Engine, capabilities: Capabilities) -> None:
@@ -193,6 +212,9 @@ class Fleet:
         try:
             if first:
                 await asyncio.wait(first.values(), timeout=self._start_timeout)
+            for id, future in first.items():
+                if not future.done():
+                    self.members[id].late(self._start_timeout)
             self._raise_faults(first)
             self._warn_conflicts()
             yield self
@@ -240,12 +262,12 @@ class Fleet:
     def _raise_faults(self, first: dict[str, asyncio.Future[Exception | None]]) -> None:
         faults: list[ConfigError] = []
         for id, future in first.items():
-            error = future.result() if future.done() else TimeoutError("it did not open in time")
+            member = self.members[id]
+            error = future.result() if future.done() else member.fault
             if isinstance(error, ConfigError):
                 faults.append(ConfigError(str(error), path=f"engine {id}"))
-            elif error is not None and self.members[id].settings.required:
-                reason = error if isinstance(error, RcpError | TimeoutError) else "it could not be opened"
-                faults.append(ConfigError(f"is required: {reason}", path=f"engine {id}"))
+            elif error is not None and member.settings.required and member.engine is None:
+                faults.append(ConfigError(f"is required: {member.reason}", path=f"engine {id}"))
         for member in self.members.values():
             faults += [ConfigError(told, path=f"engine {member.settings.id}") for told in self._misfits(member)]
         if faults:

@@ -154,12 +154,93 @@ def test_check_never_shows_a_secret(run: Run, folder: Path, monkeypatch: pytest.
         assert "THE-SECRET" not in done.out + done.err, command
 
 
+class Fails(MemoryKind):
+    name = "fails"
+
+    def open(self, config: Any, context: Any) -> Any:
+        raise KeyError("no table, api_key=THE-SECRET\n")
+
+
+@pytest.mark.parametrize("debug", [(), ("--debug",)])
+def test_check_says_with_which_exception_an_engine_failed_to_open_and_shows_the_traceback_when_asked(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, debug: tuple[str, ...]
+) -> None:
+    def stranger() -> Plugins:
+        plugins = load_plugins()
+        plugins.kinds["fails"] = Fails()
+        return plugins
+
+    monkeypatch.setattr("gateway.plugins.load_plugins", stranger)
+    (folder / "f.yaml").write_text("engines: [{id: m, kind: memory}, {id: a, kind: fails}]\n")
+    done = run("check", "--open", "-c", "f.yaml", *debug)
+    assert done.code == 1
+    assert "it could not be opened: KeyError: 'no table, api_key=***" in done.out
+    assert "THE-SECRET" not in done.out + done.err
+    assert ("Traceback" in done.err) is bool(debug)
+
+
 class NeedsMuch(MemoryKind):
     name = "needs-much"
     extra = "much"
 
     def requires(self, config: Any) -> list[str]:
         return ["no_such_module", "no_such_package.inner", "json"]
+
+
+class Breaks(MemoryKind):
+    name = "breaks"
+
+    def offers(self, config: Any) -> Any:
+        raise ZeroDivisionError("no such thing,\nkey api_key=THE-SECRET")
+
+
+class Vague(MemoryKind):
+    name = "vague"
+
+    def offers(self, config: Any) -> Any:
+        return None
+
+
+class Forgetful(MemoryKind):
+    name = "forgetful"
+
+    def embedders(self, config: Any) -> Any:
+        return config.nothing
+
+
+@pytest.mark.parametrize("command", [("check",), ("query", "x"), ("check", "--open")])
+def test_a_kind_that_cannot_say_what_it_offers_is_one_fault_among_the_others(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    def strangers() -> Plugins:
+        plugins = load_plugins()
+        kinds = (Breaks(), Vague(), Forgetful())
+        plugins.kinds |= {kind.name: kind for kind in kinds}
+        plugins.found.append(type(plugins.found[0])("s", "rcp-stranger", "1", kinds=tuple(kind.name for kind in kinds)))
+        return plugins
+
+    monkeypatch.setattr("gateway.plugins.load_plugins", strangers)
+    (folder / "s.yaml").write_text(
+        "engines:\n  - {id: a, kind: breaks}\n  - {id: b, kind: vague}\n  - {id: c, kind: forgetful}\n"
+        "  - {id: d, kind: memory, weigth: 2}\n"
+    )
+    done = run(*command, "-c", "s.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert lines(done.err) == [
+        (
+            "s.yaml:2: engines[0].with: engine 'a': the kind breaks of rcp-stranger failed in offers(): "
+            "ZeroDivisionError: no such thing, key api_key=***"
+        ),
+        (
+            "s.yaml:3: engines[1].with: engine 'b': the kind vague of rcp-stranger failed in offers(): "
+            "TypeError: NoneType is not an instance of Capabilities"
+        ),
+        (
+            "s.yaml:4: engines[2].with: engine 'c': the kind forgetful of rcp-stranger failed in embedders(): "
+            "AttributeError: 'MemoryConfig' object has no attribute 'nothing'"
+        ),
+        "s.yaml:5: engines[3].weigth: unknown key (did you mean 'weight'?)",
+    ]
 
 
 def test_check_says_which_extra_installs_what_is_missing(

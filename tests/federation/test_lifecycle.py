@@ -76,6 +76,35 @@ async def test_an_unexpected_exception_at_opening_costs_only_that_engine() -> No
     assert "secret detail" not in notes(result)
 
 
+async def test_an_engine_that_neither_opens_nor_fails_holds_the_start_up_no_longer_than_is_configured() -> None:
+    never = asyncio.Event()
+
+    async def open_() -> None:
+        await never.wait()
+
+    late, there = Script(hits("x"), opening=open_), Script(hits("y"))
+    async with gateway_of({"late": late, "b": there}, federation={"start_timeout": 0.05}) as gateway:
+        answer = await gateway.retrieve()
+        assert ids(answer) == ["y"]
+        assert "engine late failed: it did not open within 0.05 s" in notes(answer)
+        never.set()
+        async with asyncio.timeout(5):
+            while gateway.gateway.fleet.members["late"].engine is None:
+                await asyncio.sleep(0)
+        assert sorted(ids(await gateway.retrieve())) == ["x", "y"]
+
+
+async def test_a_required_engine_that_does_not_open_in_time_stops_the_start() -> None:
+    async def open_() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(ConfigErrors, match=r"engine a: is required: it did not open within 0\.05 s"):
+        async with gateway_of(
+            {"a": Script(opening=open_)}, engines={"a": {"required": True}}, federation={"start_timeout": 0.05}
+        ):
+            raise AssertionError("it must not start")
+
+
 async def test_while_an_engine_has_never_been_seen_an_unknown_field_is_not_the_callers_fault() -> None:
     late, _ = opening(*[BackendUnavailable("refused")] * 99)
     async with gateway_of({"late": late, "b": Script(hits("y"))}) as gateway:
