@@ -156,18 +156,7 @@ def plan(
         vectors=request.include_vectors is True,
         pinned=pinned,
     )
-    reasons = _left_out(selection)
-    legs: list[Leg] = []
-    planned: list[View] = []
-    for view in selection.chosen:
-        outcome = _unreachable(view, weights, route, cycle) or builder.leg(view)
-        if isinstance(outcome, Leg):
-            legs.append(outcome)
-        else:
-            reasons.append(outcome)
-        # One that is down counts as one that will fail: neither changes the method nor the others' scores.
-        if isinstance(outcome, Leg) or outcome.state == "failed":
-            planned.append(view)
+    legs, reasons, planned = _legs(builder, selection, route, cycle)
     stages, legs, unsupplied = staged(
         request,
         snapshot,
@@ -187,13 +176,7 @@ def plan(
     strategy, notes = _strategy(request, defaults, offers)
     losses += [Loss(kind="degraded", message=note) for note in notes]
     losses += _unread(request, strategy)
-    min_score = request.min_score
-    left_out = {loss.option for loss in losses if loss.kind == "degraded"}
-    if min_score is not None and (notes or left_out.intersection(_scorers(request))):
-        losses.append(
-            Loss(kind="degraded", message="minScore was not applied: the scores are not on the scale asked for")
-        )
-        min_score = None
+    min_score = _threshold(request, losses, fell_back=bool(notes))
     shares = [weights[view.id] for view in planned]
     return RetrievePlan(
         k=min(_wanted_k(request, depth), limit),
@@ -217,6 +200,36 @@ def plan(
         mix=_mix(meta, defaults, planned),
         scorer=None if defaults.scorer is None else snapshot.view(defaults.scorer),
     )
+
+
+def _legs(
+    builder: LegBuilder, selection: Selection, route: Route, cycle: bool
+) -> tuple[list[Leg], list[Reason], list[View]]:
+    """The legs, why others have none, and the engines that count as planned.
+
+    One that is down counts as one that will fail: neither changes the method nor the others' scores.
+    """
+    legs: list[Leg] = []
+    reasons = _left_out(selection)
+    planned: list[View] = []
+    for view in selection.chosen:
+        outcome = _unreachable(view, builder.weights, route, cycle) or builder.leg(view)
+        if isinstance(outcome, Leg):
+            legs.append(outcome)
+        else:
+            reasons.append(outcome)
+        if isinstance(outcome, Leg) or outcome.state == "failed":
+            planned.append(view)
+    return legs, reasons, planned
+
+
+def _threshold(request: RetrieveRequest, losses: list[Loss], *, fell_back: bool) -> float | None:
+    """The client's ``minScore``; ``None``, with a loss, where what would have set its scale is not used."""
+    left_out = {loss.option for loss in losses if loss.kind == "degraded"}
+    if request.min_score is None or not (fell_back or left_out.intersection(_scorers(request))):
+        return request.min_score
+    losses.append(Loss(kind="degraded", message="minScore was not applied: the scores are not on the scale asked for"))
+    return None
 
 
 def _wanted_k(request: RetrieveRequest, depth: int) -> int:
