@@ -213,9 +213,9 @@ async def test_vectors_that_cannot_be_right_cost_only_the_legs_that_need_them() 
 def test_unsound_vectors_are_named() -> None:
     offered = EmbedCapability(dimension=2)
     assert sound_vectors([(1.0, 2.0)], 1, offered) == [(1.0, 2.0)]
-    for given, count in (([], 1), ([()], 1), ([(1.0,), (1.0, 2.0)], 2), ([(1.0, float("nan"))], 1)):
+    for wrong, count in (([], 1), ([()], 1), ([(1.0,), (1.0, 2.0)], 2), ([(1.0, float("nan"))], 1)):
         with pytest.raises(BackendUnavailable):
-            sound_vectors(given, count)
+            sound_vectors(wrong, count)
 
 
 async def test_an_embedder_that_is_not_open_is_a_failure() -> None:
