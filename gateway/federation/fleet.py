@@ -248,8 +248,9 @@ class Fleet:
                 error = fault if isinstance(fault, Exception) else BackendUnavailable("it broke off")
                 member.closed(error)
                 expected = isinstance(error, RcpError | ConfigError)
+                told = str(error).removeprefix("it did not open: ")
                 logger.warning(
-                    "engine %s did not open: %s", member.settings.id, error, exc_info=None if expected else error
+                    "engine %s did not open: %s", member.settings.id, told, exc_info=None if expected else error
                 )
                 if not first.done():
                     first.set_result(error)

@@ -11,7 +11,7 @@ from gateway.errors import RcpError
 from gateway.model import Message
 from gateway.spi.codec import mend
 
-__all__ = ["NOTES", "Failure", "Loss", "Reason", "notes_as_losses", "notes_of", "said"]
+__all__ = ["LEFT_BEHIND", "NOTES", "Failure", "Loss", "Reason", "notes_as_losses", "notes_of", "said"]
 
 LossKind = Literal["failed", "timeout", "skipped", "clamped", "degraded", "scanned", "partial", "dropped", "note"]
 
@@ -90,6 +90,8 @@ def notes_as_losses(engine: str, notes: Sequence[str]) -> list[Loss]:
     return [Loss(kind="note", message=said(note), engine=engine) for note in notes[:NOTES]]
 
 
+LEFT_BEHIND = "left behind: enough engines had answered"
+
 _VERBS: dict[str, str] = {"failed": " failed", "timeout": " timed out", "skipped": " was not asked"}
 
 
@@ -97,6 +99,7 @@ def notes_of(losses: Iterable[Loss]) -> tuple[str, ...]:
     """The losses as sentences for ``usage.notes``, each once, in order."""
     notes: dict[str, None] = {}
     for loss in losses:
-        who = f"engine {loss.engine}{_VERBS.get(loss.kind, '')}: " if loss.engine else ""
+        verb = " was " if loss.message == LEFT_BEHIND else f"{_VERBS.get(loss.kind, '')}: "
+        who = f"engine {loss.engine}{verb}" if loss.engine else ""
         notes[f"{who}{loss.message}"[:_NOTE_LIMIT]] = None
     return tuple(notes)

@@ -68,7 +68,8 @@ async def read(
     verify: bool,
 ) -> None:
     """Asks for the window, and for more while a residual filter leaves it unfilled. ``query`` carries its vectors."""
-    accept = _acceptance(leg, verify=verify, complete=engine.meta_complete, reply=reply)
+    unchecked: set[str] = set()
+    accept = _acceptance(leg, verify=verify, complete=engine.meta_complete, reply=reply, unchecked=unchecked)
     residual = leg.pushdown.residual is not None
     k = leg.depth
     exhausted = False
@@ -97,6 +98,9 @@ async def read(
     if residual and len(reply.hits) < leg.depth and not exhausted:
         told = f"the filter was applied here: scanned {reply.scanned}, kept {len(reply.hits)}, may be incomplete"
         reply.tell("scanned", told)
+    if unchecked:
+        count = f"{len(unchecked)} {'hit' if len(unchecked) == 1 else 'hits'}"
+        reply.tell("note", f"{count} could not be checked against the filter: they came without metadata")
 
 
 def sound(hits: Sequence[Hit]) -> list[Hit]:
@@ -168,11 +172,14 @@ def ranking_of(
     )
 
 
-def _acceptance(leg: Leg, *, verify: bool, complete: bool, reply: Reply) -> Callable[[Hit], bool] | None:
+def _acceptance(
+    leg: Leg, *, verify: bool, complete: bool, reply: Reply, unchecked: set[str]
+) -> Callable[[Hit], bool] | None:
     """The check of one hit: the engine's own threshold, the residual, which must hold, and the rest of the filter.
 
     Of the rest only a definite contradiction counts. A field that is missing where the engine does not return all its
-    metadata, or whose metadata cannot be read, is unknown.
+    metadata, or whose metadata cannot be read, is unknown. ``unchecked`` takes the ids of hits that have none at all,
+    and so are kept on the engine's word.
     """
     floor = leg.view.member.settings.min_score
     if leg.filter is None and floor is None:
@@ -197,7 +204,10 @@ def _acceptance(leg: Leg, *, verify: bool, complete: bool, reply: Reply) -> Call
                 reply.tell("dropped", "hits without the metadata that the filter needs were dropped")
             if holds is not True:
                 return False
-        if whole is not None and whole[readable](known) is False:
+        right = None if whole is None else whole[readable](known)
+        if whole is not None and right is None and not known:
+            unchecked.add(hit.id)
+        if right is False:
             if not lied:
                 lied = True
                 logger.error("engine %s returned a hit that the filter excludes; it was dropped", leg.id)

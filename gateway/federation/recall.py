@@ -13,7 +13,7 @@ from gateway.errors import Timeout
 from gateway.federation.capability import Snapshot
 from gateway.federation.embeddings import Embeddings
 from gateway.federation.leg import Ask, Leg
-from gateway.federation.loss import Failure, said
+from gateway.federation.loss import LEFT_BEHIND, Failure, said
 from gateway.federation.plan import RetrievePlan
 from gateway.federation.questions import one_of
 from gateway.federation.reading import Reply, read
@@ -126,7 +126,7 @@ class _Turn:
         return Failure(leg.id, Timeout("no answer in time"), True, cut and self.deadline.client)
 
     def _late(self, leg: Leg) -> Failure:
-        return Failure(leg.id, Timeout("left behind: enough engines had answered"), True, late=True)
+        return Failure(leg.id, Timeout(LEFT_BEHIND), True, late=True)
 
     def _end_of(self, leg: Leg) -> float:
         """When a leg that does as it is told has ended, in the event loop's time."""

@@ -22,6 +22,7 @@ from gateway.refine.tokens import Tokens, sizes
 from gateway.refine.trajectory import UNKNOWN, Seen
 from gateway.service.keeping import Keeping
 from gateway.service.later import Later, further, held
+from gateway.service.progress import counted
 from gateway.spi.call import ClientCall
 
 __all__ = ["Answer", "Pages"]
@@ -182,7 +183,7 @@ class Pages:
             except TimeoutError:
                 told.append(UNKNOWN)
         window = window.telling(told)
-        call.progress(1.0, "pack", f"{len(page.hits)} hits")
+        call.progress(1.0, "pack", counted(len(page.hits), "hit"))
         usage = Usage(
             candidates=window.candidates,
             reranked=window.reranked,

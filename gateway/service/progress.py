@@ -15,10 +15,15 @@ from gateway.refine.trajectory import Seen
 from gateway.service.refining import sealer
 from gateway.spi.call import ClientCall
 
-__all__ = ["Teller"]
+__all__ = ["Teller", "counted"]
 
 _FRACTIONS = {"transform": 0.1, "fuse": 0.8, "rerank": 0.9, "diversify": 0.95, "pack": 1.0}
 """How far a call is once a stage is done; recall fills what lies between the first two."""
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """``1 hit``, ``2 hits``."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 class Teller:
@@ -45,7 +50,7 @@ class Teller:
 
     def transformed(self, forms: Forms) -> None:
         if forms.told is not None:
-            self._call.progress(_FRACTIONS["transform"], "transform", f"{len(forms.forms)} queries")
+            self._call.progress(_FRACTIONS["transform"], "transform", counted(len(forms.forms), "query", "queries"))
 
     def answered(self, fraction: float, outcome: Reply | Failure) -> None:
         """An engine is done: its name, and the first hits of what has been fused so far."""
@@ -56,7 +61,7 @@ class Teller:
             return
         self._replies.append(outcome)
         found = candidates(self._fused(self._replies))
-        self._tell(fraction, "recall", f"{outcome.leg.id}: {len(outcome.hits)} hits", found)
+        self._tell(fraction, "recall", f"{outcome.leg.id}: {counted(len(outcome.hits), 'hit')}", found)
 
     def fused(self, found: Sequence[Fused]) -> None:
         if self._call.wants_progress:
@@ -65,7 +70,7 @@ class Teller:
     def stage(self, name: str, found: Sequence[Candidate]) -> None:
         """A stage after recall is done, with the first hits as they stand now."""
         if self._call.wants_progress:
-            self._tell(_FRACTIONS[name], name, f"{len(found)} documents", found)
+            self._tell(_FRACTIONS[name], name, counted(len(found), "document"), found)
 
     def _tell(self, fraction: float, stage: str, message: str, found: Sequence[Candidate]) -> None:
         if stage in ("recall", "fuse"):

@@ -295,7 +295,7 @@ def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
     lines = run(str(ROOT / "examples" / "in_process.py"), "rank", "fusion", cwd=tmp_path)
     ranking = [line.split()[1] for line in lines if line.startswith("0.")]
     assert ranking == ["rrf", "fusion"]
-    assert {"… notes: 1 hits", "… papers: 2 hits"} <= set(lines)
+    assert {"… notes: 1 hit", "… papers: 2 hits"} <= set(lines)
     assert lines[-2:] == ["recent: rrf", "refused: not a declared filter field (did you mean year?); there are year"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gateway.caller import Caller
@@ -160,3 +162,23 @@ async def test_a_refusal_tells_the_nearest_field_and_those_the_caller_can_see() 
         error = await gateway.refused(filter=misspelt)
     assert error["message"] == "not a declared filter field; there are lang, year"
     assert error["data"] == {"field": "color", "path": "filter.field"}
+
+
+async def test_hits_that_came_without_metadata_are_kept_on_the_engines_word_and_a_note_says_so() -> None:
+    def pushing(*found: Any) -> Script:
+        return Script(hits(*found), FIELDS, push=lambda filter: Pushdown("native", None), meta_complete=False)
+
+    scripts = {
+        "bare": pushing("x", "y", ("z", 0.5, {"lang": "en"})),
+        "partly": pushing(("p", 0.9, {"year": 2024})),
+        "told": pushing(("t", 0.9, {"lang": "en"})),
+    }
+    async with gateway_of(scripts) as gateway:
+        checked = await gateway.retrieve(filter=ENGLISH)
+        unfiltered = await gateway.retrieve()
+    async with gateway_of(scripts, federation={"verify": False}) as gateway:
+        unverified = await gateway.retrieve(filter=ENGLISH)
+    told = "engine bare: 2 hits could not be checked against the filter: they came without metadata"
+    assert sorted(ids(checked)) == sorted(ids(unverified)) == ["p", "t", "x", "y", "z"]
+    assert notes(checked) == told
+    assert notes(unfiltered) == notes(unverified) == ""

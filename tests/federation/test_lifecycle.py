@@ -44,6 +44,13 @@ async def test_a_gateway_starts_while_an_engine_is_down_says_so_and_heals() -> N
         assert sorted(ids(await gateway.retrieve())) == ["x", "y"]
 
 
+async def test_the_log_says_once_that_an_engine_did_not_open(caplog: pytest.LogCaptureFixture) -> None:
+    late, _ = opening(*[BackendUnavailable("it did not open: refused")] * 99)
+    async with gateway_of({"late": late, "b": Script(hits("y"))}) as gateway:
+        assert "engine late failed: it did not open: refused" in notes(await gateway.retrieve())
+    assert "engine late did not open: refused" in [record.getMessage() for record in caplog.records]
+
+
 @obligation(55)
 async def test_with_every_engine_down_retrieve_is_still_advertised_and_fails_as_unavailable() -> None:
     down, _ = opening(*[BackendUnavailable("refused")] * 99)

@@ -78,7 +78,7 @@ async def test_partial_hits_are_cut_filtered_and_bare_like_the_answer() -> None:
 async def test_an_engine_that_fails_is_told_of_without_hits() -> None:
     async with gateway_of({"a": Script(hits("x")), "b": failing(RuntimeError("bug"))}) as gateway:
         frames = await asked(gateway, _meta={"progressToken": "t"})
-    assert partial(frames) == {"a: 1 hits": ["x"]}
+    assert partial(frames) == {"a: 1 hit": ["x"]}
     assert "bug" not in json.dumps(frames)
 
 
@@ -98,7 +98,7 @@ async def test_chatter_costs_nobody_its_hits() -> None:
 
     async with gateway_of({"a": Script(retrieve=chatters), "b": Script(retrieve=late)}) as gateway:
         frames = await asked(gateway, _meta={"progressToken": "t"})
-    assert partial(frames) == {"a: 1 hits": ["x"], "b: 1 hits": ["x", "y"]}
+    assert partial(frames) == {"a: 1 hit": ["x"], "b: 1 hit": ["x", "y"]}
     assert len(frames) < 2000
 
 
