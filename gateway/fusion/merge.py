@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.fusion.ranking import TRUST_LEVELS, Fused
+import msgspec
+
+from gateway.fusion.ranking import TRUST_LEVELS, Copy, Fused
 from gateway.model import PROVENANCE, UPSTREAM, Hit, member, meta_of
 
 __all__ = ["PROVENANCE", "UPSTREAM", "configured_level", "merged_hit", "merged_meta", "merged_trust", "trust_level"]
@@ -19,6 +21,7 @@ CITATIONS = "citations"
 """Under identity by URI or content: the citation of every document that was joined, best rank first."""
 
 
+_NULL = msgspec.Raw(b"null")
 _LEVELS = {level: place for place, level in enumerate(TRUST_LEVELS)}
 _RESERVED = frozenset({*PROVENANCE, UPSTREAM})
 _RESERVED_TOO = _RESERVED | {CITATIONS}
@@ -75,10 +78,12 @@ def merged_trust(fused: Fused) -> dict[str, Any]:
     return trust
 
 
-def merged_hit(fused: Fused, keep: Callable[[Meta], bool] | None = None) -> Hit:
+def merged_hit(fused: Fused, keep: Callable[[Meta], bool] | None = None, *, vectors: bool = True) -> Hit:
     """The document as one hit with the fused score: the body copy's members, with what all copies make together.
 
-    ``scores``, the raw parts of ``meta.engineScore``, are those of the best-ranked copy that has some.
+    ``scores``, the raw parts of ``meta.engineScore``, are those of the best-ranked copy that has some. A body without
+    a vector has that of the best-ranked copy with one, whose engine ``meta.vectorEngine`` names; not if ``vectors`` are
+    not wanted.
     """
     members = dict(fused.copies[fused.body].hit.members.items())
     if len(fused.copies) > 1:
@@ -86,12 +91,22 @@ def merged_hit(fused: Fused, keep: Callable[[Meta], bool] | None = None) -> Hit:
         scored = next((copy.hit for copy in fused.copies if "scores" in copy.hit.members), None)
         if scored is not None:
             members["scores"] = scored.members["scores"]
-    members["meta"] = merged_meta(fused, keep)
+    members["meta"] = meta = merged_meta(fused, keep)
+    if vectors and len(fused.copies) > 1 and not _has_vector(fused.copies[fused.body]):
+        lender = next(filter(_has_vector, fused.copies), None)
+        if lender is not None:
+            members["vector"] = lender.hit.members["vector"]
+            meta["vectorEngine"] = lender.engine
     if len(fused.copies) == 1 and "trust" not in members:  # the usual case, without a look at the hit again
         members["trust"] = {"level": TRUST_LEVELS[configured_level(fused.copies[0].trust)]}
     else:
         members["trust"] = merged_trust(fused)
     return Hit(fused.id, fused.score, fused.confidence, members)
+
+
+def _has_vector(copy: Copy) -> bool:
+    vector = copy.hit.members.get("vector")
+    return vector is not None and not (isinstance(vector, msgspec.Raw) and vector == _NULL)
 
 
 def configured_level(trust: str) -> int:

@@ -33,7 +33,7 @@ MODALITIES = ("text", "image", "audio", "code", "multimodal")
 UNITS = ("chunk", "passage", "document", "node", "triplet", "path", "subgraph", "community", "tree-node", "page")
 """The words that the schema has for a hit's ``modality`` and ``unit``."""
 
-PROVENANCE = ("engine", "bodyEngine", "engines", "engineRank", "engineScore", "fusedScore")
+PROVENANCE = ("engine", "bodyEngine", "engines", "engineRank", "engineScore", "fusedScore", "vectorEngine")
 """Metadata keys that only the gateway writes."""
 
 UPSTREAM = "x-upstream"

@@ -36,7 +36,7 @@ def candidates(fused: Iterable[Fused]) -> list[Candidate]:
 
 
 def body(candidate: Candidate) -> Hit:
-    """The copy whose text, vector, citation and chunk are the document's."""
+    """The copy whose text, citation and chunk are the document's, and whose vector is compared."""
     fused = candidate.fused
     return fused.copies[fused.body].hit
 

@@ -89,7 +89,7 @@ def sealed(
     return tuple(
         [
             seal(
-                merged_hit(one.fused, keep),
+                merged_hit(one.fused, keep, vectors=include_vectors),
                 score,
                 include_text=include_text,
                 include_vectors=include_vectors,

@@ -45,7 +45,7 @@ def offering(**fields: str) -> dict[str, Any]:
 def meta(result: Mapping[str, Any], id: str) -> dict[str, Any]:
     """What a hit carries, without where it comes from."""
     (one,) = [one for one in result["hits"] if one["id"] == id]
-    given = ("engine", "bodyEngine", "engines", "engineRank", "engineScore", "fusedScore")
+    given = ("engine", "bodyEngine", "engines", "engineRank", "engineScore", "fusedScore", "vectorEngine")
     return {name: value for name, value in one["meta"].items() if name not in given}
 
 

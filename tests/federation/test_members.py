@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.model import hit
@@ -46,6 +47,26 @@ async def test_the_body_is_one_copys_and_says_whose() -> None:
     async with gateway_of(scripts, engines=trusted) as gateway:
         found = (await gateway.retrieve())["hits"][0]
     assert (found["text"], found["meta"]["bodyEngine"]) == ("short", "a")
+
+
+@obligation(249)
+async def test_a_vector_is_not_lost_with_a_copy_whose_text_is_not_used() -> None:
+    def script(text: str, vector: Any = None, *before: str, **meta: Any) -> Script:
+        return Script([*hits(*before), hit("x", 0.9, text=text, vector=vector, meta=meta)])
+
+    null = msgspec.Raw(b"null")
+    for words in (script("much longer", vectorEngine="liar"), script("much longer", null, vectorEngine="liar")):
+        others = {"late": script("short", [0.0, 2.0], "y", "z"), "meaning": script("short", [0.5, 1.0], "y")}
+        async with gateway_of({"words": words, **others}) as gateway:
+            found = (await gateway.retrieve(includeVectors=True))["hits"][0]
+            plain = (await gateway.retrieve())["hits"][0]
+        assert (found["text"], found["vector"]) == ("much longer", [0.5, 1.0])
+        assert (found["meta"]["bodyEngine"], found["meta"]["vectorEngine"]) == ("words", "meaning")
+        assert found["meta"]["x-upstream"] == {"vectorEngine": "liar"}
+        assert ("vector" in plain, "vectorEngine" in plain["meta"]) == (False, False)
+    async with gateway_of({"words": script("much longer", [3.0]), **others}) as gateway:
+        found = (await gateway.retrieve(includeVectors=True))["hits"][0]
+    assert (found["vector"], "vectorEngine" in found["meta"]) == ([3.0], False)
 
 
 @obligation(249, 250)
