@@ -102,10 +102,11 @@ def run_plugins(*, as_json: bool) -> int:
         (
             plugin.name,
             f"{plugin.distribution} {plugin.version}".strip(),
-            ", ".join((*plugin.kinds, *plugin.strategies, *(f"facade {name}" for name in plugin.facades))),
-            plugin.error or "",
+            ", ".join(brought),
+            plugin.error or ("" if brought else "brings nothing: is no function of it marked with @hookimpl?"),
         )
         for plugin in load_plugins().found
+        for brought in [(*plugin.kinds, *plugin.strategies, *(f"facade {name}" for name in plugin.facades))]
     ]
     if as_json:
         print_json([dict(zip(("name", "distribution", "brings", "error"), row, strict=True)) for row in rows])

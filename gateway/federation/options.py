@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.errors import BackendUnavailable, RcpError, option_unsupported
 from gateway.federation.capability import Snapshot, View
-from gateway.federation.loss import Loss, said
+from gateway.federation.loss import Loss, listed, said
 from gateway.model import Content, RetrieveRequest
 from gateway.spi.engine import Mode
 
@@ -36,6 +36,21 @@ class Wanted(msgspec.Struct, frozen=True):
     def told(self) -> str:
         """The value as it may be shown: a client's text may be long, and anything."""
         return _text(self.value)
+
+    def offered(self, views: Iterable[View]) -> Iterator[object]:
+        """All values of this option that these engines offer."""
+        for retrieve in (view.capabilities.retrieve for view in views):
+            if retrieve is None:
+                continue
+            match self.name:
+                case "mode":
+                    yield from retrieve.modes or ()
+                case "unit":
+                    yield from retrieve.units or ()
+                case "level":
+                    yield from (f"0 to {retrieve.levels - 1}",) if retrieve.levels else ()
+                case _:
+                    yield from retrieve.modalities or ("text",)
 
     def offered_by(self, view: View) -> bool:
         retrieve = view.capabilities.retrieve
@@ -128,10 +143,13 @@ def _halves(view: View) -> tuple[Mode, ...]:
     return tuple(half for half in _HALVES if retrieve is not None and half in (retrieve.modes or ()))
 
 
-def unsupported(name: str, value: Any, *, strict: bool | None) -> Loss:
-    """What a stage that nobody can supply costs: a loss under ``strict: false``, else ``-32005`` is raised."""
+def unsupported(name: str, value: Any, *, strict: bool | None, offered: Iterable[object] = ()) -> Loss:
+    """What a stage that nobody can supply costs: a loss under ``strict: false``, else ``-32005`` is raised.
+
+    The error says what is ``offered`` in its place.
+    """
     if strict is not False:
-        raise _unsupported(name, value)
+        raise _unsupported(name, value, offered)
     return _degraded(name, value)
 
 
@@ -141,15 +159,14 @@ def _degraded(name: str, value: Any) -> Loss:
 
 def _refusal(option: Wanted, snapshot: Snapshot) -> RcpError:
     if snapshot.settled:
-        return _unsupported(option.name, option.value)
+        return _unsupported(option.name, option.value, option.offered(snapshot.views))
     told = f"{_named(option.name, option.value)} is not offered by the engines seen so far; some are still unseen"
     return BackendUnavailable(told, data={"option": option.told, "field": _FIELDS.get(option.name, option.name)})
 
 
-def _unsupported(name: str, value: Any) -> RcpError:
-    return option_unsupported(
-        f"{_named(name, value)} is not offered", option=_text(value), field=_FIELDS.get(name, name)
-    )
+def _unsupported(name: str, value: Any, offered: Iterable[object]) -> RcpError:
+    told = f"{_named(name, value)} is not offered{listed(offered)}"
+    return option_unsupported(told, option=_text(value), field=_FIELDS.get(name, name))
 
 
 def _named(name: str, value: Any) -> str:

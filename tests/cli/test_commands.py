@@ -376,7 +376,7 @@ def test_without_a_target_add_says_how_to_name_one(run: Run, store: Path) -> Non
         (["query", "x", "--filter", "[" * 100_000], 2, "rcp-gateway: Invalid value for --filter: not JSON"),
         (["query", "x", "--filter", '{"field": "nope", "op": "eq", "value": 1}'], 1, "rcp-gateway: "),
         (["query", "x", "--engine", "third"], 1, "rcp-gateway: there is no such engine: _meta"),
-        (["query", "x", "--fusion", "magic"], 1, "rcp-gateway: fusion.method 'magic' is not offered (-32005)"),
+        (["query", "x", "--fusion", "magic"], 1, "rcp-gateway: fusion.method 'magic' is not offered (offered: rrf, "),
         (["query", "x", "-k", "100000"], 0, ""),
         (["query", "x", "-c", "missing.yaml"], 2, "rcp-gateway: cannot read missing.yaml: No such file or directory"),
         (["query", "x", "-c", "."], 2, "rcp-gateway: cannot read .: Is a directory"),
