@@ -17,7 +17,7 @@ from gateway.protocol.dispatch import Limits
 from gateway.refine.lexical import MAX_CANDIDATES, METHOD
 from gateway.refine.trajectory import Trajectories
 from gateway.service.keeping import Keeping
-from gateway.state import Idempotency, Store
+from gateway.state import Idempotency, Rate, Store
 
 __all__ = ["bounds_of", "defaults_of", "keeping_of", "offer_of", "profile_defaults"]
 
@@ -84,6 +84,7 @@ def keeping_of(config: GatewayConfig, store: Store) -> Keeping:
         Trajectories(store, ttl=sessions.ttl, cap=sessions.ids),
         # No write outlasts the deadline of the call it is part of, and what it leaves behind not twice that.
         Idempotency(store, ttl=config.idempotency.ttl, lease=2 * config.limits.deadline),
+        None if config.limits.rate is None else Rate(store, config.limits.rate),
     )
 
 

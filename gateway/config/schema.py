@@ -107,6 +107,8 @@ class StdioSection(Section, frozen=True):
 class LimitSettings(Section, frozen=True):
     """What one client may ask for. ``deadline`` ends every call; ``reserve`` is kept of it for fusing and answering.
 
+    ``rate`` is how many calls a caller may make in a minute, counted over all processes that share the state.
+
     ``embeddings`` is how many vectors of texts are kept, so that a text is not embedded again; 0 keeps none.
     """
 
@@ -119,6 +121,7 @@ class LimitSettings(Section, frozen=True):
     deadline: Positive = 30.0
     reserve: NotNegative = 0.05
     embeddings: Annotated[int, Meta(ge=0)] = 4096
+    rate: Count | None = None
 
 
 class FusionSettings(Section, frozen=True):

@@ -61,7 +61,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     vendor: dict[str, Any] = {}
 
     def telling(self, told: Sequence[str]) -> Window:
-        """The window with more that is said of it, structured and as prose."""
+        """The window with more that is said of it, structured and as prose, each thing once."""
+        told = [one for one in told if one not in self.notes]
         if not told:
             return self
         losses = [*self.vendor.get("losses", ()), *(Loss(kind="note", message=one) for one in told)]

@@ -25,6 +25,8 @@ from gateway.spi.engine import EmbedQuery, Engine
 __all__ = ["Embeddings"]
 
 _Key = tuple[object, ...]
+_LAST_WAIT = 1.0
+"""Seconds that an embedder has to end: one that swallows its cancellation must not hold up the end of the gateway."""
 _OVERHEAD = 300
 """About what Python needs for an entry beside its numbers, in bytes."""
 
@@ -87,11 +89,12 @@ class Embeddings:
         return missing if missing is not None else tuple(known[key] for key in keys)
 
     async def close(self) -> None:
-        """Waits for the requests that nobody waits for any more."""
+        """Ends the requests there are, and waits for those that end."""
         flights = {flight.task for flight in self._flights.values()}
         for task in flights:
             task.cancel()
-        await asyncio.gather(*flights, *self._ending, return_exceptions=True)
+        if ending := flights | self._ending:
+            await asyncio.wait(ending, timeout=_LAST_WAIT)
 
     def _flights_for(
         self,

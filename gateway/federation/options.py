@@ -10,6 +10,7 @@ import msgspec
 from gateway.errors import BackendUnavailable, RcpError, option_unsupported
 from gateway.federation.capability import Snapshot, View
 from gateway.federation.loss import Loss, listed, said
+from gateway.filters import nearest
 from gateway.model import Content, RetrieveRequest
 from gateway.spi.engine import Mode
 
@@ -37,20 +38,20 @@ class Wanted(msgspec.Struct, frozen=True):
         """The value as it may be shown: a client's text may be long, and anything."""
         return _text(self.value)
 
-    def offered(self, views: Iterable[View]) -> Iterator[object]:
-        """All values of this option that these engines offer."""
-        for retrieve in (view.capabilities.retrieve for view in views):
-            if retrieve is None:
-                continue
-            match self.name:
-                case "mode":
-                    yield from retrieve.modes or ()
-                case "unit":
-                    yield from retrieve.units or ()
-                case "level":
-                    yield from (f"0 to {retrieve.levels - 1}",) if retrieve.levels else ()
-                case _:
-                    yield from retrieve.modalities or ("text",)
+    def offered(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """All values of this option that there are."""
+        retrieve = snapshot.capabilities.retrieve
+        if retrieve is None:
+            return ()
+        match self.name:
+            case "mode":
+                return tuple(retrieve.modes or ())
+            case "unit":
+                return tuple(retrieve.units or ())
+            case "level":
+                return (f"0 to {retrieve.levels - 1}",) if retrieve.levels else ()
+            case _:
+                return tuple(retrieve.modalities or ("text",))
 
     def offered_by(self, view: View) -> bool:
         retrieve = view.capabilities.retrieve
@@ -159,8 +160,11 @@ def _degraded(name: str, value: Any) -> Loss:
 
 def _refusal(option: Wanted, snapshot: Snapshot) -> RcpError:
     if snapshot.settled:
-        return _unsupported(option.name, option.value, option.offered(snapshot.views))
-    told = f"{_named(option.name, option.value)} is not offered by the engines seen so far; some are still unseen"
+        return _unsupported(option.name, option.value, option.offered(snapshot))
+    named, there = _named(option.name, option.value), option.offered(snapshot)
+    meant = nearest(option.value, there) if isinstance(option.value, str) else ""
+    why = "others may offer it, or it is misspelt" if isinstance(option.value, str) else "others may offer it"
+    told = f"{named}{meant} is not offered by the engines seen so far{listed(there)}: {why}"
     return BackendUnavailable(told, data={"option": option.told, "field": _FIELDS.get(option.name, option.name)})
 
 

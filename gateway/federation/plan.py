@@ -12,7 +12,7 @@ import msgspec
 from gateway.errors import BackendUnavailable, RcpError, invalid_params, option_unsupported
 from gateway.federation.capability import Snapshot, View
 from gateway.federation.leg import Leg, LegBuilder, offer_of
-from gateway.federation.loss import Loss, Reason
+from gateway.federation.loss import Loss, Reason, said
 from gateway.federation.options import covers_hybrid, unsupported, wanted_options
 from gateway.federation.profile import EVERYTHING, Profile, within
 from gateway.federation.route import asked_here
@@ -24,6 +24,7 @@ from gateway.fusion import MIX, Convex, LegOffer, Rrf, Scale, Strategy, choose, 
 from gateway.fusion.weights import LEG_KINDS
 from gateway.model import FusionOptions, RetrieveRequest, text_of
 from gateway.spi.call import Route
+from gateway.spi.versions import version_gone
 
 __all__ = ["DEFAULT_K", "Defaults", "Quorum", "RetrievePlan", "plan"]
 
@@ -92,6 +93,8 @@ class RetrievePlan(msgspec.Struct, frozen=True):
     quorum: Quorum | None = None
     pinned: Mapping[str, str] = {}
     """The index versions to serve, by engine; empty if none is pinned."""
+    versioned: bool = False
+    """Whether this call may pin a version: each engine that it asks keeps them."""
     mix: float | None = None
     scorer: View | None = None
 
@@ -132,9 +135,12 @@ def plan(
     losses += _clamped(request, limit)
     if request.seed is not None and not (offered and offered.deterministic):
         losses.append(Loss(kind="note", message="the seed is not honoured by every engine: results may differ"))
-    pinned = _pinned(request, snapshot)
     selection = select(snapshot, meta, default=defaults.select, listed=defaults.profile.engines)
     weights = _weights(request, snapshot, selection)
+    versionless = [
+        view.id for view in selection.chosen if not _unreachable(view, weights, route, cycle) and not _keeps(view)
+    ]
+    pinned = _pinned(request, snapshot, versionless)
     told = _told(request)
     depth = min(max(told, 0 if request.candidate_k else defaults.window) + seen, limit)
     builder = LegBuilder(
@@ -150,18 +156,7 @@ def plan(
         vectors=request.include_vectors is True,
         pinned=pinned,
     )
-    reasons = _left_out(selection)
-    legs: list[Leg] = []
-    planned: list[View] = []
-    for view in selection.chosen:
-        outcome = _unreachable(view, weights, route, cycle) or builder.leg(view)
-        if isinstance(outcome, Leg):
-            legs.append(outcome)
-        else:
-            reasons.append(outcome)
-        # One that is down counts as one that will fail: neither changes the method nor the others' scores.
-        if isinstance(outcome, Leg) or outcome.state == "failed":
-            planned.append(view)
+    legs, reasons, planned = _legs(builder, selection, route, cycle)
     stages, legs, unsupplied = staged(
         request,
         snapshot,
@@ -181,13 +176,7 @@ def plan(
     strategy, notes = _strategy(request, defaults, offers)
     losses += [Loss(kind="degraded", message=note) for note in notes]
     losses += _unread(request, strategy)
-    min_score = request.min_score
-    left_out = {loss.option for loss in losses if loss.kind == "degraded"}
-    if min_score is not None and (notes or left_out.intersection(_scorers(request))):
-        losses.append(
-            Loss(kind="degraded", message="minScore was not applied: the scores are not on the scale asked for")
-        )
-        min_score = None
+    min_score = _threshold(request, losses, fell_back=bool(notes))
     shares = [weights[view.id] for view in planned]
     return RetrievePlan(
         k=min(_wanted_k(request, depth), limit),
@@ -207,9 +196,40 @@ def plan(
         budget=request.token_budget,
         quorum=defaults.quorum,
         pinned=pinned or {},
+        versioned=not versionless,
         mix=_mix(meta, defaults, planned),
         scorer=None if defaults.scorer is None else snapshot.view(defaults.scorer),
     )
+
+
+def _legs(
+    builder: LegBuilder, selection: Selection, route: Route, cycle: bool
+) -> tuple[list[Leg], list[Reason], list[View]]:
+    """The legs, why others have none, and the engines that count as planned.
+
+    One that is down counts as one that will fail: neither changes the method nor the others' scores.
+    """
+    legs: list[Leg] = []
+    reasons = _left_out(selection)
+    planned: list[View] = []
+    for view in selection.chosen:
+        outcome = _unreachable(view, builder.weights, route, cycle) or builder.leg(view)
+        if isinstance(outcome, Leg):
+            legs.append(outcome)
+        else:
+            reasons.append(outcome)
+        if isinstance(outcome, Leg) or outcome.state == "failed":
+            planned.append(view)
+    return legs, reasons, planned
+
+
+def _threshold(request: RetrieveRequest, losses: list[Loss], *, fell_back: bool) -> float | None:
+    """The client's ``minScore``; ``None``, with a loss, where what would have set its scale is not used."""
+    left_out = {loss.option for loss in losses if loss.kind == "degraded"}
+    if request.min_score is None or not (fell_back or left_out.intersection(_scorers(request))):
+        return request.min_score
+    losses.append(Loss(kind="degraded", message="minScore was not applied: the scores are not on the scale asked for"))
+    return None
 
 
 def _wanted_k(request: RetrieveRequest, depth: int) -> int:
@@ -225,16 +245,26 @@ def _told(request: RetrieveRequest) -> int:
     return max(k, request.candidate_k or 0, getattr(request.rerank, "top_n", None) or 0)
 
 
-def _pinned(request: RetrieveRequest, snapshot: Snapshot) -> Mapping[str, str] | None:
-    """The index versions to serve, by engine: exactly those or none, also under ``strict: false`` (DECISIONS D18)."""
+def _keeps(view: View) -> bool:
+    """Whether the engine keeps index versions."""
+    retrieve = view.capabilities.retrieve
+    return retrieve is not None and bool(retrieve.snapshots)
+
+
+def _pinned(request: RetrieveRequest, snapshot: Snapshot, versionless: Sequence[str]) -> Mapping[str, str] | None:
+    """The index versions to serve, by engine: exactly those or none, also under ``strict: false`` (DECISIONS D18).
+
+    ``versionless`` are the engines of the call that keep none.
+    """
     if request.index_version is None:
         return None
-    offered = snapshot.capabilities.retrieve
-    if offered is None or not offered.snapshots:
-        raise option_unsupported("index versions are not offered", option="indexVersion", field="indexVersion")
+    if versionless:
+        told = f"index versions are not offered by {', '.join(versionless)}"
+        reasons = dict.fromkeys(versionless, "it keeps no index versions")
+        raise option_unsupported(said(told), option="indexVersion", field="indexVersion", reasons=reasons)
     versions = parse_version(request.index_version)
     if any(snapshot.view(id) is None for id in versions):
-        raise BackendUnavailable("the pinned index version is gone", retryable=False)
+        raise version_gone()
     return versions
 
 
@@ -301,9 +331,8 @@ def _filter(given: Any, snapshot: Snapshot) -> Filter | None:
         field, path = error.data.get("field"), error.data.get("path", "")
         undeclared = path.endswith(".field") and field != path and field not in snapshot.fields
         if undeclared and not snapshot.settled:
-            raise BackendUnavailable(
-                "the field is not declared by the engines seen so far, and some have not been seen yet", data=error.data
-            ) from error
+            told = "so far: some engines have not been seen yet, so the field may be theirs, or misspelt"
+            raise BackendUnavailable(f"{error.message} {told}", data=error.data) from error
         raise
 
 

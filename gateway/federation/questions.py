@@ -31,6 +31,7 @@ def one_of(leg: Leg, outcomes: Sequence[Reply | Failure]) -> Reply | Failure:
     versions = {one.version for one in replies}
     reply.version = versions.pop() if len(versions) == 1 else None
     reply.rewritten = next((one.rewritten for one in replies if one.rewritten is not None), None)
+    reply.degraded = any(one.degraded for one in replies)
     for one in replies:
         for loss in one.losses:
             reply.tell(loss.kind, loss.message)

@@ -30,6 +30,7 @@ __all__ = ["Reply", "ranking_of", "read", "sound"]
 logger = logging.getLogger("gateway.recall")
 
 _REFILLS = 4
+_NAME = 64
 _LONGEST = 65_536
 """Characters of an index version or of a rewritten query."""
 
@@ -47,6 +48,8 @@ class Reply:
     """The index version that was served, if the engine says."""
     rewritten: str | None = None
     """What the engine made of the query, if it rewrote it."""
+    degraded: bool = False
+    """Whether the engine said itself that its answer is partial."""
 
     def tell(self, kind: Any, message: str) -> None:
         """Adds a loss of this engine, each once: a refill or a retry meets the same again."""
@@ -79,6 +82,9 @@ async def read(
             reply.tell("dropped", "hits without a usable id were dropped")
         for note in answer.notes[:NOTES]:
             reply.tell("note", said(note))
+        if answer.partial is not None:
+            reply.degraded = True
+            reply.tell("partial", _without(answer.partial))
         reply.hits = [hit for hit in hits if accept(hit)] if accept is not None else hits
         reply.scanned = len(given)
         reply.version = _text(answer.index_version)
@@ -94,12 +100,18 @@ async def read(
 
 
 def sound(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits as the types promise them; what is none, or has no id, is left out."""
+    """The hits as the types promise them; what has no members, or no id, is left out."""
     kept = []
+    mappings: set[type] = set()
     hit: Any  # whatever an engine put there
     for hit in hits:
-        if not isinstance(hit, Hit) or not isinstance(hit.members, Mapping):
+        if not isinstance(hit, Hit):
             continue
+        kind = type(hit.members)
+        if kind not in mappings:  # asking that of a type is dear, and hits of one answer are of one
+            if not issubclass(kind, Mapping):
+                continue
+            mappings.add(kind)
         score, confidence = hit.score, hit.confidence
         if (
             type(hit.id) is str
@@ -112,6 +124,11 @@ def sound(hits: Sequence[Hit]) -> list[Hit]:
         elif (id := _id(hit.id)) is not None:
             kept.append(Hit(id, finite_float(score), finite_float(confidence), hit.members))
     return kept
+
+
+def _without(names: Sequence[Any]) -> str:
+    shown = ", ".join(name for name in (said(one, _NAME) for one in names[:NOTES]) if name)
+    return said(f"its answer is partial, without {shown}" if shown else "its answer is partial")
 
 
 def _text(value: Any) -> str | None:

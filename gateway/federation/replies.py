@@ -60,8 +60,8 @@ def aligned(given: Any, count: int, *, whole: bool = False) -> list[float | None
         raise BackendUnavailable("its scores are no list", retryable=False)
     if len(given) > count or (whole and len(given) < count):
         raise BackendUnavailable(f"it gave {len(given)} scores for {count} passages")
-    if not all(one is None or isinstance(one, int | float) for one in given):
-        raise BackendUnavailable("its scores hold something that is no number", retryable=False)
+    if not all(one is None or (isinstance(one, int | float) and not isinstance(one, bool)) for one in given):
+        raise BackendUnavailable("its scores are no numbers", retryable=False)
     scores = [finite_float(one) for one in given]
     return [*scores, *[None] * (count - len(scores))]
 
@@ -145,7 +145,8 @@ def sound_graph(reply: Any) -> GraphReply:
     """The reply, if all but its hits is as it should be; hits are looked at one by one. Else ``BackendUnavailable``."""
     shaped(reply, _Graph)
     _lists(reply.hits, reply.communities, reply.nodes)
-    found: GraphReply = replace(reply, communities=[_told(one) for one in sound(reply.communities)])
+    communities = [_told(one) for one in sound(reply.communities)]
+    found: GraphReply = replace(reply, hits=sound(reply.hits), nodes=sound(reply.nodes), communities=communities)
     return found
 
 
@@ -161,7 +162,8 @@ def sound_memory(reply: Any) -> MemoryReply:
     """The same of a memory's."""
     shaped(reply, _Memory)
     _lists(reply.hits)
-    return reply  # type: ignore[no-any-return]
+    found: MemoryReply = replace(reply, hits=sound(reply.hits))
+    return found
 
 
 def _lists(*given: Any) -> None:

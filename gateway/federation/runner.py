@@ -14,7 +14,7 @@ from gateway.federation.loss import Failure
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import Engine
 
-__all__ = ["Deadline", "EngineCall", "end_all", "run"]
+__all__ = ["Deadline", "EngineCall", "end_all", "run", "run_alone"]
 
 logger = logging.getLogger("gateway.leg")
 
@@ -165,14 +165,39 @@ async def run(
         return Failure(settings.id, InternalError("the engine failed unexpectedly"))
 
 
+async def run_alone(
+    member: Member,
+    operation: Callable[[Engine, Call], Awaitable[T]],
+    call: EngineCall,
+    deadline: Deadline,
+    *,
+    retry: bool = True,
+    whole: bool = False,
+) -> T | Failure:
+    """:func:`run` for a call that waits for this engine only: it ends in time though the engine may not."""
+    left = deadline.remaining()
+    budget = left if whole else min(member.settings.timeout, left)
+    cut = deadline.cuts(member.settings.timeout) and deadline.client
+    task = asyncio.create_task(
+        run(member, operation, call, deadline, retry=retry, whole=whole), name=f"ask {member.settings.id}"
+    )
+    try:
+        # It ends itself in time; the wait is bounded for the one that swallows its cancellation.
+        await asyncio.wait({task}, timeout=budget + deadline.reserve / 2)
+    finally:
+        await end_all({task}, deadline)
+    if task.done() and not task.cancelled():
+        return task.result()
+    return Failure(member.settings.id, Timeout("no answer in time"), True, cut)
+
+
 async def end_all(tasks: Iterable[asyncio.Task[Any]], deadline: Deadline) -> None:
     """Cancels what still runs and waits for it: at most the reserve, and not beyond the deadline."""
     running = {task for task in tasks if not task.done()}
     for task in running:
         task.cancel()
     if running:
-        left = (deadline.at - asyncio.get_running_loop().time()) / 2
-        _, stubborn = await asyncio.wait(running, timeout=max(0.005, min(deadline.reserve, left)))
+        _, stubborn = await asyncio.wait(running, timeout=max(0.005, min(deadline.reserve, deadline.left() / 2)))
         for task in stubborn:
             logger.warning("%s ignores its cancellation and is left to itself", task.get_name())
 

@@ -39,9 +39,12 @@ class Journey:
     cycle: bool
 
 
-def barred(member: Member, route: Route, *, cycle: bool) -> Reason | None:
-    """Why an engine that would hand the request on may not be asked."""
-    if not member.federates or (not cycle and route.depth >= 0):
+def barred(member: Member, route: Route, *, cycle: bool, fanned: bool = False) -> Reason | None:
+    """Why an engine that would hand the request on may not be asked.
+
+    One of several asked at once (``fanned``) has been asked already where the request comes here a second time.
+    """
+    if not (cycle and fanned) and (not member.federates or (not cycle and route.depth >= 0)):
         return None
     why = "has passed this gateway before: a cycle" if cycle else "may not be forwarded any further (depth 0)"
     return Reason(member.settings.id, "left-out", f"the request {why}")
@@ -92,7 +95,8 @@ async def ask_several(
     left_out = list(reasons)
     outcomes: list[tuple[View, Any]] = []
     for number, errands in enumerate(turns):
-        bars = [(errand, barred(errand.view.member, journey.route, cycle=journey.cycle)) for errand in errands]
+        route, cycle = journey.route, journey.cycle
+        bars = [(errand, barred(errand.view.member, route, cycle=cycle, fanned=True)) for errand in errands]
         left_out += [reason for _, reason in bars if reason is not None]
         outcomes += await _turn([errand for errand, reason in bars if reason is None], journey, once=once)
         if any(not isinstance(outcome, Failure) for _, outcome in outcomes):
@@ -156,5 +160,7 @@ async def _turn(errands: Sequence[Errand[T]], journey: Journey, *, once: bool) -
         await end_all(pending, journey.deadline)
     if not over:
         for task in pending:
-            done[tasks[task].id] = Failure(tasks[task].id, Timeout("no answer in time"), True)
+            view = tasks[task]
+            cut = journey.deadline.client and journey.deadline.cuts(view.member.settings.timeout)
+            done[view.id] = Failure(view.id, Timeout("no answer in time"), True, cut)
     return [(errand.view, done[errand.view.id]) for errand in errands if errand.view.id in done]

@@ -20,7 +20,7 @@ from gateway.federation.fleet import Member
 from gateway.federation.loss import Failure
 from gateway.federation.offers import not_offered
 from gateway.federation.replies import Vector, aligned, sound_matrices, sound_sparse, sound_transform, sound_vectors
-from gateway.federation.runner import Deadline, run
+from gateway.federation.runner import Deadline, run_alone
 from gateway.federation.select import rerank_methods, rerank_models, reranker, transform_methods, transformer
 from gateway.federation.several import Journey, barred, engine_call
 from gateway.federation.verdict import surfaced
@@ -107,7 +107,7 @@ class Single:
             return await operation(engine, call)
 
         call = engine_call(self.client, self.route, member.settings.id, stage=stage)
-        outcome = await run(member, begin, call, self.deadline, retry=not write, whole=write)
+        outcome = await run_alone(member, begin, call, self.deadline, retry=not write, whole=write)
         if isinstance(outcome, Failure):
             # That a document is there already is about the client's document, whoever says it (section 7.10).
             raise surfaced(outcome.engine, outcome.error, (*also, *((Code.CONFLICT,) if write else ())))

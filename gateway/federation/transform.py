@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gateway.federation.loss import Failure, Loss, notes_as_losses, said
 from gateway.federation.plan import RetrievePlan
 from gateway.federation.replies import sound_transform
-from gateway.federation.runner import Deadline, EngineCall, run
+from gateway.federation.runner import Deadline, EngineCall, run_alone
 from gateway.model import Content
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import Engine, EngineQuery, TransformQuery, TransformReply
@@ -68,10 +68,11 @@ async def transformed(plan: RetrievePlan, deadline: Deadline, route: Route) -> F
     async def ask(engine: Engine, call: Call) -> TransformReply:
         return sound_transform(await engine.transform(query, call), VARIANTS + 1)
 
-    reply = await run(rewrite.view.member, ask, EngineCall(route), deadline)
+    reply = await run_alone(rewrite.view.member, ask, EngineCall(route), deadline)
     if isinstance(reply, Failure):
         why = f"the query was not transformed: {said(reply.error.message)}"
-        return Forms((original,), losses=(Loss(kind="degraded", message=why, engine=reply.engine, option="rewrite"),))
+        loss = Loss(kind="degraded", message=why, engine=reply.engine, code=reply.error.code, option="rewrite")
+        return Forms((original,), losses=(loss,))
     losses = tuple(notes_as_losses(rewrite.view.id, reply.notes))
     if rewrite.method == "hyde":
         return Forms((Form(plan.query, reply.hypothetical),), reply.hypothetical, losses)

@@ -17,7 +17,7 @@ from gateway.filters.compile import Bound, Exact, FilterCompiler, Loose, Pushdow
 from gateway.filters.dates import Instant, literal_instant, read_rfc3339, stored_micros
 from gateway.filters.holds import Judge, Meta, Test, compiled, holds, judge, judged
 from gateway.filters.normal import Folded, Undeclared, conjunction, disjunction, fold, is_positive, nnf
-from gateway.filters.parse import MAX_SAFE_INTEGER, Limits, parse
+from gateway.filters.parse import MAX_SAFE_INTEGER, Limits, nearest, parse
 from gateway.filters.tree import (
     FALSE,
     ORDERED_OPS,
@@ -81,6 +81,7 @@ __all__ = [
     "judged",
     "leaves",
     "literal_instant",
+    "nearest",
     "nnf",
     "parse",
     "push_folded",

@@ -31,7 +31,7 @@ from gateway.filters.tree import (
     distinct,
 )
 
-__all__ = ["MAX_SAFE_INTEGER", "Limits", "parse"]
+__all__ = ["MAX_SAFE_INTEGER", "Limits", "nearest", "parse"]
 
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 _COMBINATORS: Final = ("and", "or", "not")
@@ -110,7 +110,7 @@ def _told(name: str) -> str:
     return short if short.isprintable() else repr(short)
 
 
-def _nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[str]) -> str:
     """`` (did you mean x?)`` or nothing; looks at no more than is quickly compared."""
     if len(word) > _TOLD_CHARACTERS:
         return ""
@@ -171,9 +171,9 @@ class _Reader:
         try:
             op = Op(name)
         except ValueError:
-            _refuse(f"not a filter operator{_nearest(name, Op)}; there are {', '.join(Op)}", f"{path}.op")
+            _refuse(f"not a filter operator{nearest(name, Op)}; there are {', '.join(Op)}", f"{path}.op")
         if field not in self.fields:
-            told = f"not a declared filter field{_nearest(field, self.fields)}; {self.known()}"
+            told = f"not a declared filter field{nearest(field, self.fields)}; {self.known()}"
             _refuse(told, f"{path}.field", field)
         if self.operators is not None and op not in self.operators:
             where = f"{path}.op"[:_PATH_LIMIT]

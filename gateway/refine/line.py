@@ -14,7 +14,7 @@ from gateway.refine.candidate import Candidate, candidates
 from gateway.refine.cut import cut
 from gateway.refine.diversify import diversified, limited
 from gateway.refine.recency import Recency, aged
-from gateway.refine.rerank import Rerank, Score, reranked
+from gateway.refine.rerank import Failed, Rerank, Score, reranked
 from gateway.refine.until import Until
 
 __all__ = ["Refined", "Refinements", "refine"]
@@ -46,13 +46,18 @@ class Refinements(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refined(msgspec.Struct, frozen=True, kw_only=True):
-    """``scale`` names the stage that set the scores; ``seen`` counts what was left out because the session had it."""
+    """``scale`` names the stage that set the scores; ``seen`` counts what was left out because the session had it.
+
+    ``failed`` says how reranking failed, if it did, ``undated`` that recency found no date; the notes do not say it.
+    """
 
     candidates: tuple[Candidate, ...]
     notes: tuple[str, ...] = ()
     reranked: int = 0
     seen: int = 0
     scale: str
+    failed: Failed | None = None
+    undated: bool = False
 
 
 async def refine(
@@ -79,10 +84,10 @@ async def refine(
     found = [one for one in candidates(fused) if not _seen(one.fused, seen)] if seen else candidates(fused)
     left_out = len(fused) - len(found)
     notes: list[str] = []
-    count, min_score, logit = 0, wanted.min_score, False
+    count, min_score, logit, undated, failed = 0, wanted.min_score, False, False, None
     if wanted.rerank is not None:
         outcome = await reranked(found, wanted.rerank, query, score)
-        found, count = outcome.candidates, outcome.count
+        found, count, failed = outcome.candidates, outcome.count, outcome.failed
         if outcome.note is not None:
             notes.append(outcome.note)
         if count:
@@ -91,7 +96,9 @@ async def refine(
             notes.append(f"minScore {min_score:g} was meant for reranked scores and is not applied")
             min_score = None
     if wanted.recency is not None:
-        found, scale = aged(found, wanted.recency, now, logit=logit, keep=keep), "recency"
+        scale, scored = "recency", any(one.score is not None for one in found)
+        found, dated = aged(found, wanted.recency, now, logit=logit, keep=keep)
+        undated = scored and not dated
     found, cuts = cut(found, min_score, scale)
     notes += cuts
     if count and told is not None:
@@ -105,7 +112,15 @@ async def refine(
             notes.append("time ran out while the hits were diversified: those at the end follow in their order")
     if told is not None and (wanted.per_document is not None or wanted.mmr is not None):
         told("diversify", found)
-    return Refined(candidates=tuple(found), notes=tuple(notes), reranked=count, seen=left_out, scale=scale)
+    return Refined(
+        candidates=tuple(found),
+        notes=tuple(notes),
+        reranked=count,
+        seen=left_out,
+        scale=scale,
+        failed=failed,
+        undated=undated,
+    )
 
 
 async def _diversified(

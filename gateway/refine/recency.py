@@ -36,11 +36,12 @@ def aged(
     *,
     logit: bool = False,
     keep: Callable[[dict[str, Any]], bool] | None = None,
-) -> list[Candidate]:
+) -> tuple[list[Candidate], bool]:
     """Relevance times 2^(−age / half-life), best first; ties in the order they came; the unscored stay behind.
 
     ``now`` is in seconds since 1970. Relevance lies in [0, 1]: the sigmoid of the score where that is a ``logit``,
     else 0.05 to 1 over all that is scored here. A date in the future has the age 0.
+    Beside the list: whether any of the hits that are scored has a readable date.
     """
     scored = [(one, one.score) for one in found if one.score is not None]
     if logit:
@@ -49,11 +50,14 @@ def aged(
         relevance = [_LEAST + (1 - _LEAST) * share for share in minmax([score for _, score in scored])]
     micros = int(now * 1_000_000)
     result: list[Candidate] = []
+    dated = False
     for (one, _), share in zip(scored, relevance, strict=True):
-        factor = _factor(merged_meta(one.fused, keep).get(wanted.field), wanted, micros)
+        known = _factor(merged_meta(one.fused, keep).get(wanted.field), wanted, micros)
+        dated = dated or known is not None
+        factor = wanted.undated if known is None else known
         result.append(one.scored(share * factor, "recency", factor))
     result.sort(key=lambda one: -(one.score or 0.0))
-    return [*result, *(one for one in found if one.score is None)]
+    return [*result, *(one for one in found if one.score is None)], dated
 
 
 def minmax(scores: Sequence[float]) -> list[float]:
@@ -66,12 +70,12 @@ def minmax(scores: Sequence[float]) -> list[float]:
     return [(score - low) / (high - low) for score in scores]
 
 
-def _factor(value: Any, wanted: Recency, now: int) -> float:
-    """Of several dates the newest counts."""
+def _factor(value: Any, wanted: Recency, now: int) -> float | None:
+    """Of several dates the newest counts; ``None`` if none is readable."""
     dates = [stored_micros(one) for one in (value if isinstance(value, list | tuple) else (value,))]
     known = [micros for micros in dates if micros is not None]
     if not known:
-        return wanted.undated
+        return None
     age = min(max(0, now - max(known)), _EVER) / _DAY
     return float(2.0 ** (-age / wanted.half_life_days))
 

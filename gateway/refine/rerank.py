@@ -10,7 +10,9 @@ from gateway._json import finite_float
 from gateway.errors import RcpError
 from gateway.refine.candidate import Candidate, text
 
-__all__ = ["Rerank", "Reranked", "Score", "reranked"]
+__all__ = ["UNCHANGED", "Failed", "Rerank", "Reranked", "Score", "reranked"]
+
+UNCHANGED = "not reranked, the order is that of fusion"
 
 Score = Callable[[str, Sequence[str]], Awaitable[Sequence[float | None]]]
 """Query and passages → a score for each passage, higher is better; ``None`` for one it did not judge."""
@@ -23,12 +25,20 @@ class Rerank(msgspec.Struct, frozen=True, kw_only=True):
     logit: bool = False
 
 
+class Failed(msgspec.Struct, frozen=True):
+    """Who was asked for the scores gave none that can be used; ``code`` is that of its error, if it raised one."""
+
+    why: str
+    code: int | None = None
+
+
 class Reranked(msgspec.Struct, frozen=True):
     """``count`` is how many were scored; if none, the order is still the one that was handed in."""
 
     candidates: list[Candidate]
     count: int = 0
     note: str | None = None
+    failed: Failed | None = None
 
 
 async def reranked(found: Sequence[Candidate], wanted: Rerank, query: str, score: Score | None) -> Reranked:
@@ -42,13 +52,13 @@ async def reranked(found: Sequence[Candidate], wanted: Rerank, query: str, score
     if not found:
         return Reranked([])
     if not texts:
-        return _failed(found, "no hit has a text to rerank")
+        return Reranked(list(found), note=f"{UNCHANGED}: no hit has a text to rerank")
     if score is None:
         return _failed(found, "nobody reranks")
     try:
         given = await score(query, [passage for _, passage in texts])
     except RcpError as error:
-        return _failed(found, error.message)
+        return _failed(found, error.message, error.code)
     if len(given) > len(texts):
         return _failed(found, f"it gave {len(given)} scores for {len(texts)} passages")
     pairs = zip(texts, given, strict=False)  # the passages at the end may have got none
@@ -62,5 +72,5 @@ async def reranked(found: Sequence[Candidate], wanted: Rerank, query: str, score
     return Reranked([*head, *tail], len(head), short if len(head) < len(window) else None)
 
 
-def _failed(found: Sequence[Candidate], why: str) -> Reranked:
-    return Reranked(list(found), note=f"not reranked, the order is that of fusion: {why}")
+def _failed(found: Sequence[Candidate], why: str, code: int | None = None) -> Reranked:
+    return Reranked(list(found), failed=Failed(why, code))

@@ -29,6 +29,7 @@ from gateway.service.retrieval import Retrieval
 from gateway.service.single import OneEngine
 from gateway.service.writes import Writes
 from gateway.spi.call import ClientCall, Route
+from gateway.state import Rate
 
 __all__ = ["Service"]
 
@@ -61,7 +62,7 @@ class Service:
         single = OneEngine(defaults, offer, embeddings)
         writes = Writes(defaults, offer, keeping.idempotency)
         advice = Advice(defaults, origins, keeping.idempotency)
-        self.handlers: Mapping[str, Handler] = {
+        handlers: dict[str, Handler] = {
             "retrieve": self._retrieval.retrieve if self._profile is EVERYTHING else self._retrieve,
             "embed": single.embed,
             "embed/sparse": single.embed_sparse,
@@ -77,6 +78,10 @@ class Service:
             "catalog/list": self.catalog,
             "x-": single.vendor,
         }
+        rate = keeping.rate
+        self.handlers: Mapping[str, Handler] = (
+            handlers if rate is None else {name: _counted(one, rate) for name, one in handlers.items()}
+        )
 
     def snapshot(self, caller: Caller) -> Snapshot:
         """What this caller is told at ``initialize``, and what its calls are planned against."""
@@ -115,3 +120,13 @@ class Service:
             for view in snapshot.views
         ]
         return CatalogResult(engines=tuple(entries))
+
+
+def _counted(handler: Handler, rate: Rate) -> Handler:
+    """The handler for callers that have not asked too often."""
+
+    async def counted(params: Any, call: ClientCall) -> Any:
+        await rate.admit(call.caller.id)
+        return await handler(params, call)
+
+    return counted

@@ -18,7 +18,7 @@ from gateway.fusion import Fused, Ranking
 from gateway.model import Hit
 from gateway.refine.candidate import Candidate, candidates
 
-__all__ = ["Fuse", "Later", "held"]
+__all__ = ["Fuse", "Later", "further", "held"]
 
 _OVERHEAD = 2048
 """About what one takes beside the hits and what is said, in bytes; and so much again for each engine."""
@@ -77,14 +77,17 @@ class _Held(Unsealed):
             for ranking, (type, encoded) in zip(self._rankings, self._hits, strict=True)
         ]
         fused, notes = self._fuse(rankings)
-        fresh = [note for note in notes if note not in self._said.notes]
-        further = tuple([one.ids for one in fused]) if any(one.ids for one in fused) else ()
-        window = replace(self._said.telling(fresh), ids=tuple([one.id for one in fused]), further=further)
+        window = replace(self._said.telling(notes), ids=tuple([one.id for one in fused]), further=further(fused))
 
         def seal(places: Sequence[int]) -> tuple[Raw, ...]:
             return self._seal(candidates([fused[place] for place in places]))
 
         return window, seal
+
+
+def further(fused: Sequence[Fused]) -> tuple[tuple[str, ...], ...]:
+    """The other ids of each document; nothing at all if none has any."""
+    return tuple([one.ids for one in fused]) if any(one.ids for one in fused) else ()
 
 
 def held(later: Later, said: Window) -> Unsealed | None:

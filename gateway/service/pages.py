@@ -21,7 +21,7 @@ from gateway.refine.pack import Fit, fit, pack, passed_over
 from gateway.refine.tokens import Tokens, sizes
 from gateway.refine.trajectory import UNKNOWN, Seen
 from gateway.service.keeping import Keeping
-from gateway.service.later import Later, held
+from gateway.service.later import Later, further, held
 from gateway.spi.call import ClientCall
 
 __all__ = ["Answer", "Pages"]
@@ -206,7 +206,7 @@ def _said(answer: Answer, found: Sequence[Candidate], counted: tuple[int, ...]) 
     return Window(
         hits=(),
         ids=tuple([one.fused.id for one in found]),
-        further=tuple([one.fused.ids for one in found]) if any(one.fused.ids for one in found) else (),
+        further=further([one.fused for one in found]),
         sizes=counted,
         candidates=answer.scanned,
         reranked=answer.reranked,

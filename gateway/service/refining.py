@@ -8,19 +8,20 @@ from typing import Any
 
 from gateway._json import Raw
 from gateway.errors import RcpError, Timeout
-from gateway.federation.capability import View, max_candidates
+from gateway.federation.capability import Snapshot, View, max_candidates
+from gateway.federation.loss import Loss, said
 from gateway.federation.plan import RetrievePlan
 from gateway.federation.replies import aligned
 from gateway.federation.runner import Deadline
 from gateway.federation.single import Single
-from gateway.filters import compiled
+from gateway.filters import compiled, nearest
 from gateway.fusion import Fused, passage_of, rescored, rescored_by
 from gateway.refine.candidate import Candidate
 from gateway.refine.lexical import by_words
 from gateway.refine.line import Refinements
 from gateway.refine.pack import sealed
 from gateway.refine.recency import Recency
-from gateway.refine.rerank import Rerank, Score
+from gateway.refine.rerank import UNCHANGED, Failed, Rerank, Score
 from gateway.spi.call import Call, Route
 from gateway.spi.engine import Engine, RerankQuery
 
@@ -33,11 +34,14 @@ __all__ = [
     "scorer",
     "sealer",
     "transform_deadline",
+    "undated",
+    "unranked",
 ]
 
 _INLINE_CHARACTERS = 10_000
 """Some 5 ms of reading; what is longer goes to a thread, so that other calls are not held up."""
 
+_FIELD = 120
 _NOTHING_CHOSEN = (None,) * 7
 
 
@@ -108,16 +112,41 @@ def _within(deadline: Deadline) -> Score:
     return score
 
 
+def unranked(planned: RetrievePlan, failed: Failed | None) -> list[Loss]:
+    """What is lost where the plan's reranking failed."""
+    if failed is None:
+        return []
+    view = planned.stages.rerank.view if planned.stages.rerank is not None else None
+    return [_unscored(view, UNCHANGED, failed.why, failed.code, option="rerank")]
+
+
+def undated(planned: RetrievePlan, snapshot: Snapshot) -> Loss:
+    """That no hit has a date where ``recency`` looks for it, and where it may have been meant to look."""
+    field = (planned.stages.recency.field if planned.stages.recency is not None else None) or ""
+    told = f"recency: no hit has a readable date under {said(field, _FIELD)!r}"
+    declared = dict.fromkeys(name for view in snapshot.views for name in view.fields)
+    if declared and field not in declared:
+        told += f", which no engine declares{nearest(field, declared)}"
+    return Loss(kind="note", message=said(told), option="recency", field=said(field, _FIELD))
+
+
+def _unscored(view: View | None, told: str, why: str, code: int | None, option: str | None = None) -> Loss:
+    """A stage that its engine failed at. The engine's documents are not missing, so the answer is not degraded."""
+    engine = None if view is None else view.id
+    why = why.removeprefix(f"engine {engine}: ")  # the loss names it already
+    return Loss(kind="degraded", message=said(f"{told}: {why}"), engine=engine, code=code, option=option)
+
+
 async def across(
     planned: RetrievePlan, fused: list[Fused], deadline: Deadline, route: Route, *, cycle: bool
-) -> tuple[list[Fused], list[str]]:
-    """The list with corpora that share nothing scored together, if the plan says so, and notes.
+) -> tuple[list[Fused], list[Loss]]:
+    """The list with corpora that share nothing scored together, if the plan says so, and what was lost.
 
     By words where no engine is named for it, or where that engine fails.
     """
     if planned.mix is None or not fused:
         return fused, []
-    notes: list[str] = []
+    losses: list[Loss] = []
     if planned.scorer is not None:
         score = _scored_by(Single(planned.scorer.member, deadline, route, cycle=cycle), planned.scorer, whole=True)
         texts = {place: text for place, one in enumerate(fused) if (text := passage_of(one)) is not None}
@@ -126,10 +155,11 @@ async def across(
             scores = dict(zip(texts, given, strict=True))
             return rescored_by([scores.get(place) for place in range(len(fused))], fused, mix=planned.mix), []
         except RcpError as error:
-            notes.append(f"engine {planned.scorer.id} did not score the passages, words did: {error.message}")
+            told = "it did not score the passages, words did"
+            losses.append(_unscored(planned.scorer, told, error.message, error.code))
     if sum(len(passage_of(one) or "") for one in fused) <= _INLINE_CHARACTERS:
-        return rescored(planned.query, fused, mix=planned.mix), notes
-    return await asyncio.to_thread(rescored, planned.query, fused, mix=planned.mix), notes
+        return rescored(planned.query, fused, mix=planned.mix), losses
+    return await asyncio.to_thread(rescored, planned.query, fused, mix=planned.mix), losses
 
 
 def _scored_by(

@@ -39,6 +39,8 @@ from gateway.service.refining import (
     scorer,
     sealer,
     transform_deadline,
+    undated,
+    unranked,
 )
 from gateway.spi.call import ClientCall, Route
 from gateway.state import digest
@@ -79,7 +81,7 @@ class Retrieval:
         # What only orders what is beyond the first page can wait until somebody asks for it; one more tells that it is.
         waits = plain(planned) and not seen and not call.wants_progress and self._pages.may_wait(call)
         fused, notes = fusing(rankings, planned.k + 1 if waits else None)
-        fused, told = await across(planned, fused, deadline, route, cycle=cycle)
+        fused, unscored = await across(planned, fused, deadline, route, cycle=cycle)
         teller.fused(fused)
         refined = await refine(
             fused,
@@ -94,7 +96,9 @@ class Retrieval:
             vectors_comparable=planned.stages.comparable,
             remaining=deadline.remaining,
         )
-        losses += [Loss(kind="note", message=note) for note in (*notes, *told, *seen.notes, *refined.notes)]
+        losses += [*unscored, *unranked(planned, refined.failed)]
+        losses += [undated(planned, call.snapshot)] if refined.undated else []
+        losses += [Loss(kind="note", message=note) for note in (*notes, *seen.notes, *refined.notes)]
         seal = self._sealer(planned, call)
         later = Later(rankings, fusing, seal, _weight(request)) if waits else None
         answer = _answer(planned, forms, outcomes, refined, losses, seal, later)
@@ -204,6 +208,7 @@ def _answer(
     known = {id: version for id, version in versions.items() if version is not None}
     rewritten = forms.told or next((reply.rewritten for reply in replies if reply.rewritten is not None), None)
     missing = dict.fromkeys(loss.engine for loss in losses if loss.kind in ("failed", "timeout") and loss.engine)
+    missing |= dict.fromkeys(reply.leg.id for reply in replies if reply.degraded)
     return Answer(
         candidates=refined.candidates,
         k=planned.k,
@@ -213,7 +218,8 @@ def _answer(
         reranked=refined.reranked,
         notes=notes_of(losses),
         degraded=tuple(missing),
-        index_version=composite(known) if known and len(known) == len(versions) else None,
+        # Only what this same call may pin.
+        index_version=composite(known) if planned.versioned and len(known) == len(versions) else None,
         rewritten=rewritten,
         vendor={
             "scale": refined.scale,

@@ -135,7 +135,8 @@ class EngineReply(msgspec.Struct, frozen=True, kw_only=True):
 
     ``exhausted`` says that asking for more would bring no further hit. ``rewritten_query`` is what the engine searched
     for, if that is another query than the one it was given. ``notes`` are sentences for the caller: they may
-    name no secret, address or query text.
+    name no secret, address or query text. ``partial`` is set where the engine itself says that something is missing
+    from its answer: the names of what is missing, empty if it gives none.
     """
 
     hits: Sequence[Hit]
@@ -143,6 +144,7 @@ class EngineReply(msgspec.Struct, frozen=True, kw_only=True):
     index_version: str | None = None
     rewritten_query: str | None = None
     notes: tuple[str, ...] = ()
+    partial: tuple[str, ...] | None = None
 
 
 class Engine(ABC):

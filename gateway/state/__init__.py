@@ -9,9 +9,10 @@ from gateway.config import StateSettings
 from gateway.errors import ConfigError
 from gateway.state.idempotency import Idempotency
 from gateway.state.memory import MemoryStore
+from gateway.state.rate import Rate
 from gateway.state.store import Shelf, Store, digest
 
-__all__ = ["Idempotency", "MemoryStore", "Shelf", "Store", "digest", "open_state"]
+__all__ = ["Idempotency", "MemoryStore", "Rate", "Shelf", "Store", "digest", "open_state"]
 
 
 @asynccontextmanager

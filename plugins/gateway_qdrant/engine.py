@@ -81,7 +81,12 @@ class QdrantEngine(Engine):
         self._encode_document = None if encoders is None else encoders[1]
         self._filters = QdrantFilters(self._bindings, found)
         self._requests = Requests(
-            config, self._vector, None if encoders is None else encoders[0], self._bindings, context.now
+            config,
+            self._vector,
+            None if encoders is None else encoders[0],
+            self._bindings,
+            context.now,
+            found.strict.max_limit,
         )
         dense = config.vectors.dense
         self._reader = HitReader(
@@ -119,10 +124,20 @@ class QdrantEngine(Engine):
         body = self._requests.body(query)
         if body is None:
             return EngineReply(hits=(), exhausted=True, notes=("the query has no word that is searched for",))
-        points = await self._wire.query(body, call.remaining())
+        points = await self._points(body, query.k, call)
         is_distance = mode == "dense" and query.recency is None
         hits = [self._reader.read(one, is_distance=is_distance, include_text=query.include_text) for one in points]
         return EngineReply(hits=hits, exhausted=len(points) < query.k, notes=self._notes(query, points))
+
+    async def _points(self, body: dict[str, Any], k: int, call: Call) -> Sequence[Mapping[str, Any]]:
+        """The first ``k``. Of merged lists Qdrant returns equal scores in any order, so they are put in one here."""
+        points = await self._wire.query(body, call.remaining())
+        if "prefetch" not in body:
+            return points
+        whole = self._requests.whole(body)
+        if body["limit"] < whole["limit"] and len(points) == body["limit"] and self._reader.cuts_a_tie(points, k):
+            points = await self._wire.query(whole, call.remaining())
+        return self._reader.ordered(points)[:k]
 
     def _notes(self, query: EngineQuery, points: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """One sentence for hits without text, however many: the settings may look for it in the wrong place."""

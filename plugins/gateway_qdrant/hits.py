@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from gateway.errors import invalid_params
@@ -66,21 +66,36 @@ class HitReader:
         A payload may hold anything, so whatever does not fit is left out and the hit stays.
         """
         layout = self._layout
-        payload = point.get("payload")
-        payload = payload if isinstance(payload, Mapping) else {}
-        own = payload.get(layout.id)
-        given = own if isinstance(own, str | int) and not isinstance(own, bool) else point["id"]
+        payload = _payload(point)
+        given = self._id(point)
         meta = self._meta(payload)
         cited = {**meta, **{name: meta.get(key) for name, key in layout.citation.items()}} if layout.citation else meta
         return hit(
-            str(given),
+            given,
             self._score(point.get("score"), is_distance),
             text=self._text(payload) if include_text else None,
             meta=meta or None,
-            citation=citation_of(str(given), cited),
+            citation=citation_of(given, cited),
             chunk=chunk_of(cited),
             vector=self._dense(point.get("vector")),
         )
+
+    def ordered(self, points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Points of merged lists by score, those of one score by the document's id."""
+        return sorted(points, key=lambda point: (-self._rank(point), self._id(point), str(point["id"])))
+
+    def cuts_a_tie(self, points: Sequence[Mapping[str, Any]], k: int) -> bool:
+        """Whether the last of these points has the score of the ``k``-th: others of that score may be missing."""
+        return len(points) > k and self._rank(points[k - 1]) == self._rank(points[-1])
+
+    def _rank(self, point: Mapping[str, Any]) -> float:
+        score = self._score(point.get("score"), is_distance=False)
+        return -inf if score is None else score
+
+    def _id(self, point: Mapping[str, Any]) -> str:
+        """The document's own id, that of the point if there is none."""
+        own = _payload(point).get(self._layout.id)
+        return str(own if isinstance(own, str | int) and not isinstance(own, bool) else point["id"])
 
     def _score(self, score: Any, is_distance: bool) -> float | None:
         """Higher is better, whatever the engine thinks."""
@@ -110,6 +125,11 @@ class HitReader:
         if isinstance(vector, Mapping):
             vector = vector.get(self._vector or "")
         return vector if isinstance(vector, list) and vector and isinstance(vector[0], int | float) else None
+
+
+def _payload(point: Mapping[str, Any]) -> Mapping[str, Any]:
+    payload = point.get("payload")
+    return payload if isinstance(payload, Mapping) else {}
 
 
 def _at(payload: Mapping[str, Any], path: Sequence[str]) -> Any:

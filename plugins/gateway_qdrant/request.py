@@ -17,6 +17,10 @@ Body = dict[str, Any]
 Encoder = Callable[[str], Mapping[str, Any]]
 """A query text as a sparse vector, or as what the server makes one from; empty if the text has no word to look for."""
 
+_SPARE = 8
+"""Points asked for beyond ``k`` where Qdrant merges lists: its order of equal scores changes from call to call, and so
+does what a cut among them leaves. Under RRF few share a score."""
+
 _DAY_S = 86_400.0
 _NEUTRAL = 0.5
 """What a document without a date is multiplied by under recency, as in the gateway's own (SEMANTICS section 4)."""
@@ -32,8 +36,17 @@ def as_filter(native: Mapping[str, Any]) -> Mapping[str, Any]:
     return native if native.keys() & {"must", "should", "must_not"} else {"must": [native]}
 
 
+def _reach(body: Mapping[str, Any]) -> int:
+    """How many points the answer can hold: all that its lists bring."""
+    prefetch = body["prefetch"]
+    return sum(one["limit"] for one in ([prefetch] if isinstance(prefetch, Mapping) else prefetch))
+
+
 class Requests:
-    """Builds bodies for one open collection. Pure, but for the clock that it is given for recency."""
+    """Builds bodies for one open collection. Pure, but for the clock that it is given for recency.
+
+    ``most`` is the largest limit that the server takes, ``None`` if it says none.
+    """
 
     def __init__(
         self,
@@ -42,12 +55,14 @@ class Requests:
         encoder: Encoder | None,
         bindings: Mapping[str, Binding],
         now: Callable[[], float],
+        most: int | None = None,
     ) -> None:
         self._config = config
         self._vector = vector
         self._encoder = encoder
         self._bindings = bindings
         self._now = now
+        self._most = most
 
     def mode(self, query: EngineQuery) -> Mode:
         """The mode that serves this query. Raises ``-32005`` for one that is not offered."""
@@ -59,7 +74,8 @@ class Requests:
     def body(self, query: EngineQuery) -> Body | None:
         """The whole request, ``None`` if there is nothing to look for.
 
-        ``limit`` of every stage is the depth that was asked for, never a server's default.
+        ``limit`` of every list is the depth that was asked for, never a server's default. Where lists are merged it is
+        a little more than ``k``; the caller cuts.
         """
         mode = self.mode(query)
         depth = max(query.k, query.candidate_k or 0)
@@ -68,13 +84,22 @@ class Requests:
         if body is None:
             return None
         if query.recency is not None and "recency" in self._config.native:
+            if "prefetch" in body:  # whole, since nobody can put its end in order
+                body["limit"] = self._bounded(_reach(body))
             body = {"prefetch": body, "query": self._decayed(query, mode)}
         return {
             **body,
-            "limit": query.k,
+            "limit": self._bounded(min(query.k + _SPARE, _reach(body))) if "prefetch" in body else query.k,
             "with_payload": True if query.include_text else {"exclude": list(self._config.payload.text)},
             "with_vector": self._vectors_wanted(query),
         }
+
+    def whole(self, body: Body) -> Body:
+        """The same request for all that its lists bring."""
+        return {**body, "limit": self._bounded(_reach(body))}
+
+    def _bounded(self, limit: int) -> int:
+        return limit if self._most is None else min(limit, self._most)
 
     def _search(self, query: EngineQuery, mode: Mode, depth: int, native: Mapping[str, Any] | None) -> Body | None:
         if mode == "dense":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -68,6 +68,8 @@ class EncodedHit(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=Tr
         members = zip(_NAMES, _members(self))  # noqa: B905  # as many as there are names
         return [(name, raw) for name, raw in members if raw is not ABSENT and raw != _NULL]
 
+
+Mapping.register(EncodedHit)  # a struct cannot inherit it
 
 _HEAD = 3
 _NAMES = dict.fromkeys(EncodedHit.__struct_fields__[_HEAD:])  # a set that keeps its order

@@ -33,6 +33,8 @@ __all__ = [
 Members = Mapping[str, Any]
 _NOTES = 10
 _NOTE_LETTERS = 300
+_NAMES = 8
+_NAME_LETTERS = 64
 _VERSION_LETTERS = 1024
 _READ_APART = ("id", "score", "confidence")
 
@@ -69,12 +71,14 @@ def hits(answer: Answer, *, k: int) -> EngineReply:
     if given > k:
         told.append(f"{given - k} hits beyond the {k} asked for were dropped")
     version = _plain(reply.index_version)
+    missing = _missing(_plain(reply.meta))
     return EngineReply(
         hits=found,
-        exhausted=given < k and not _more(reply),
+        exhausted=given < k and missing is None and not _more(reply),
         # One that was cut could never be asked for again.
         index_version=mend(version) if isinstance(version, str) and len(version) <= _VERSION_LETTERS else None,
         notes=tuple(told),
+        partial=missing,
     )
 
 
@@ -156,9 +160,17 @@ def identifier(value: Any) -> str | None:
 
 
 def _more(reply: _Retrieved | _Loose) -> bool:
-    """A page that is not the last, or the answer of a gateway of whose engines some failed: a list cut short."""
-    cursor, meta = _plain(reply.next_cursor), _plain(reply.meta)
-    return (isinstance(cursor, str) and cursor != "") or (isinstance(meta, dict) and bool(meta.get("degraded")))
+    cursor = _plain(reply.next_cursor)
+    return isinstance(cursor, str) and cursor != ""
+
+
+def _missing(meta: Any) -> tuple[str, ...] | None:
+    """What ``_meta.degraded`` names, where the upstream is a gateway of whose engines some failed (section 16.2)."""
+    given = meta.get("degraded") if isinstance(meta, dict) else None
+    if not given:
+        return None
+    names = given if isinstance(given, list) else ()
+    return tuple([_sentence(name[:_NAME_LETTERS]) for name in names[:_NAMES] if isinstance(name, str)])
 
 
 def _notes(usage: Any) -> list[str]:

@@ -63,6 +63,18 @@ async def test_a_chain_gives_each_engines_hits_once_under_the_nearest_name(repor
     assert 0 < sent["_meta"]["deadlineMs"] < 30_000
 
 
+@obligation(233)
+async def test_an_engine_that_is_down_two_gateways_away_is_told_by_each_on_the_way() -> None:
+    nobody = {"url": f"http://127.0.0.1:{free_port()}/rcp"}
+    with fail_after(20):
+        async with chain("one", "two", "three", end=nobody["url"]) as client:
+            result = (await client.call("retrieve", QUERY))["result"]
+    assert {hit["id"] for hit in result["hits"]} == {"one", "two", "three"}
+    assert result["_meta"]["degraded"] == ["one-next"]
+    (lost,) = [loss for loss in result["_meta"]["x-gateway"]["losses"] if loss["kind"] == "partial"]
+    assert lost == {"kind": "partial", "engine": "one-next", "message": "its answer is partial, without two-next"}
+
+
 @obligation(238)
 async def test_where_the_depth_is_used_up_nobody_further_is_asked(reports: Reports) -> None:
     with fail_after(20):

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.errors import BackendUnavailable, ConfigErrors
 from gateway.federation.embeddings import Embeddings
@@ -211,9 +213,9 @@ async def test_vectors_that_cannot_be_right_cost_only_the_legs_that_need_them() 
 def test_unsound_vectors_are_named() -> None:
     offered = EmbedCapability(dimension=2)
     assert sound_vectors([(1.0, 2.0)], 1, offered) == [(1.0, 2.0)]
-    for given, count in (([], 1), ([()], 1), ([(1.0,), (1.0, 2.0)], 2), ([(1.0, float("nan"))], 1)):
+    for wrong, count in (([], 1), ([()], 1), ([(1.0,), (1.0, 2.0)], 2), ([(1.0, float("nan"))], 1)):
         with pytest.raises(BackendUnavailable):
-            sound_vectors(given, count)
+            sound_vectors(wrong, count)
 
 
 async def test_an_embedder_that_is_not_open_is_a_failure() -> None:
@@ -240,27 +242,38 @@ async def test_an_embedder_that_does_not_embed_stops_the_start() -> None:
             pass
 
 
-async def test_an_answer_from_known_vectors_has_the_bytes_of_one_from_fresh_ones() -> None:
+@settings(max_examples=20, deadline=None)
+@given(
+    queries=st.lists(st.sampled_from(["four", "other", "a longer one"]), min_size=1, max_size=5),
+    options=st.fixed_dictionaries(
+        {}, optional={"rerank": st.just({}), "mmr": st.just({"lambda": 0.4}), "k": st.integers(1, 12)}
+    ),
+)
+async def test_an_answer_from_known_vectors_has_the_bytes_of_one_from_fresh_ones(
+    queries: list[str], options: dict[str, Any]
+) -> None:
     """Whatever is remembered changes how long an answer takes, and nothing in it."""
-    embeds = {"retrieve": None, "embed": {"dimension": 2, "identity": "length"}}
-    rerank = {"retrieve": None, "rerank": {"methods": ["cross-encoder"]}}
 
     async def near(query: EngineQuery, call: Call) -> EngineReply:
         assert query.vector is not None
         return EngineReply(hits=hits(*(f"d{n}-{query.vector[0]:g}" for n in range(12))))
 
-    scripts = {
-        "a": Script(retrieve=near, need=VectorNeed("e", 2)),
-        "e": Script(capabilities=embeds),
-        "r": Script(capabilities=rerank),
-    }
-    async with gateway_of(scripts) as gateway:
-        answers = []
-        for query in ("four", "four", "other", "four"):
-            result = await gateway.retrieve(query, rerank={}, mmr={"lambda": 0.4})
-            assert result.pop("nextCursor")
-            del result["usage"]["latencyMs"]
-            answers.append(json.dumps(result))
-    assert [len(query.inputs) for query in scripts["e"].embedded] == [1, 1]
-    assert answers[0] == answers[1] == answers[3]
-    assert answers[2] != answers[0]
+    async def answers(kept: int) -> tuple[list[str], int]:
+        scripts = {
+            "a": Script(retrieve=near, need=VectorNeed("e", 2)),
+            "e": Script(capabilities={"retrieve": None, "embed": {"dimension": 2, "identity": "length"}}),
+            "r": Script(capabilities={"retrieve": None, "rerank": {"methods": ["cross-encoder"]}}),
+        }
+        found = []
+        async with gateway_of(scripts, limits={"embeddings": kept}) as gateway:
+            for query in queries:
+                result = await gateway.retrieve(query, **options)
+                result.pop("nextCursor", None)
+                del result["usage"]["latencyMs"]
+                found.append(json.dumps(result))
+        return found, len(scripts["e"].embedded)
+
+    fresh, asked = await answers(0)
+    known, less = await answers(100)
+    assert known == fresh
+    assert (asked, less) == (len(queries), len(set(queries)))

@@ -345,23 +345,28 @@ async def test_a_client_that_takes_its_question_back_reaches_every_engine() -> N
         assert all(script.cancelled.is_set() for script in scripts.values())
 
 
-@obligation(238, 239)
-@pytest.mark.parametrize(
-    ("federation", "why"), [({"depth": 0}, "depth 0"), ({"path": ["under-test"]}, "a cycle")], ids=["depth", "cycle"]
-)
-async def test_an_engine_that_federates_is_not_asked_in_a_circle(federation: Any, why: str) -> None:
+@obligation(238)
+async def test_at_the_last_hop_only_what_is_the_gateways_own_is_asked() -> None:
     up = graphs(GraphReply(hits=[hit("far", 1.0)]), federates=True)
     own = graphs(GraphReply(hits=[hit("near", 1.0)]))
     async with gateway_of({"up": up, "own": own}) as gateway:
-        result = await ask(gateway, "local", query="q", _meta={"federation": federation})
+        result = await ask(gateway, "local", query="q", _meta={"federation": {"depth": 0}})
         assert ids(result["hits"]) == ["near"]
-        assert why in result["usage"]["notes"][0]
-    assert up.asked == []
-    async with gateway_of({"up": up}) as gateway:
-        empty = await ask(gateway, "local", query="q", _meta={"federation": federation})
-        assert empty["hits"] == []
+        assert "depth 0" in result["usage"]["notes"][0]
+        assert up.asked == []
         await ask(gateway, "local", query="q", _meta={"federation": {"depth": 2, "path": ["before"]}})
     assert (up.calls[-1].route.depth, up.calls[-1].route.path) == (1, ("before", "under-test"))
+
+
+@obligation(239, 240)
+async def test_a_request_that_comes_round_again_asks_nobody_a_second_time() -> None:
+    up = graphs(GraphReply(hits=[hit("far", 1.0)]), federates=True)
+    own = graphs(GraphReply(hits=[hit("near", 1.0)]))
+    async with gateway_of({"up": up, "own": own}) as gateway:
+        result = await ask(gateway, "local", query="q", _meta={"federation": {"path": ["under-test"]}})
+    assert result["hits"] == []
+    assert "a cycle" in result["usage"]["notes"][0]
+    assert up.asked == own.asked == []
 
 
 async def test_a_call_may_name_its_engines_and_a_weight_of_none_waits_to_be_named() -> None:

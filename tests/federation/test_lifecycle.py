@@ -114,6 +114,28 @@ async def test_while_an_engine_has_never_been_seen_an_unknown_field_is_not_the_c
         assert (await gateway.refused(mode="dense"))["code"] == -32010
 
 
+async def test_what_may_be_misspelt_is_told_with_what_is_nearest_and_what_has_been_seen() -> None:
+    late, _ = opening(*[BackendUnavailable("refused")] * 99)
+    declares = {
+        "retrieve": {"maxK": 100, "modes": ["dense", "sparse"]},
+        "filter": {"fields": {"lang": "keyword", "year": "int"}, "operators": ["eq"]},
+    }
+    async with gateway_of({"late": late, "b": Script(hits("y"), declares)}) as gateway:
+        field = await gateway.refused(filter={"field": "lnag", "op": "eq", "value": "en"})
+        mode = await gateway.refused(mode="dens")
+        level = await gateway.refused(level=3)
+    assert (field["code"], mode["code"], level["code"]) == (-32010, -32010, -32010)
+    assert field["message"] == (
+        "not a declared filter field (did you mean lang?); there are lang, year so far: "
+        "some engines have not been seen yet, so the field may be theirs, or misspelt"
+    )
+    assert mode["message"] == (
+        "mode 'dens' (did you mean dense?) is not offered by the engines seen so far "
+        "(offered: dense, sparse, hybrid): others may offer it, or it is misspelt"
+    )
+    assert level["message"] == "level '3' is not offered by the engines seen so far: others may offer it"
+
+
 @obligation(50, 51, 52)
 async def test_a_session_keeps_the_capabilities_it_was_told() -> None:
     scripts = {"a": Script(hits("x"), {"retrieve": {"maxK": 100, "modes": ["dense"]}})}

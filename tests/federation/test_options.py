@@ -24,7 +24,7 @@ TRANSFORM = {"transform": {"methods": ["hyde"]}}
     ("method", "params", "told"),
     [
         ("retrieve", {"mode": "sparse"}, "mode 'sparse' is not offered (offered: dense)"),
-        ("retrieve", {"unit": "page"}, "unit 'page' is not offered (offered: passage, section)"),
+        ("retrieve", {"unit": "page"}, "unit 'page' is not offered (offered: passage)"),
         ("retrieve", {"level": 7}, "level '7' is not offered (offered: 0 to 2)"),
         ("retrieve", {"modality": "image"}, "modality 'image' is not offered (offered: text)"),
         ("retrieve", {"rerank": {"method": "colbert"}}, "rerank 'colbert' is not offered (offered: llm, bm25)"),
@@ -39,7 +39,7 @@ TRANSFORM = {"transform": {"methods": ["hyde"]}}
     ],
 )  # fmt: skip
 async def test_what_is_not_offered_is_refused_with_what_is(method: str, params: dict[str, Any], told: str) -> None:
-    retrieve = {"retrieve": {"maxK": 9, "modes": ["dense"], "units": ["passage", "section"], "levels": 3}}
+    retrieve = {"retrieve": {"maxK": 9, "modes": ["dense"], "units": ["passage"], "levels": 3}}
     async with gateway_of({"a": Script(hits("x"), {**retrieve, **RERANKS, **GRAPH, **TRANSFORM})}) as gateway:
         error = (await gateway.call(method, {"query": "q", **params}))["error"]
     assert (error["code"], error["message"]) == (-32005, told)

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.caller import Caller
+from gateway.errors import BackendUnavailable
+from gateway.federation.version import composite
 from gateway.model import hit
 from gateway.spi import Call, EngineQuery, EngineReply
 from tests.engines import Running, Script, gateway_of, hits, ids, notes
@@ -219,6 +221,42 @@ async def test_a_pinned_version_of_which_an_engine_fails_is_not_served_in_part()
         scripts["b"].retrieve = fails
         assert ids(await gateway.retrieve()) == ["x"]
         assert (await gateway.refused(indexVersion=version))["code"] == -32603
+
+
+@obligation(153)
+async def test_a_call_has_a_version_exactly_if_every_engine_it_asks_keeps_them() -> None:
+    scripts = {"meaning": Script(hits("m")), "words": versioned("1", "w")}
+    async with gateway_of(scripts) as gateway:
+        told = (await gateway.call("info"))["result"]["capabilities"]["retrieve"]
+        assert "snapshots" not in told  # of the calls that name no engine
+        for asked in (
+            {"_meta": {"x-gateway": {"engines": ["words"]}}},
+            {"fusion": {"weights": {"meaning": 0}}},
+        ):
+            found = await gateway.retrieve(**asked)
+            again = await gateway.retrieve(**asked, indexVersion=found["indexVersion"])
+            assert (again["hits"], again["indexVersion"]) == (found["hits"], found["indexVersion"])
+            assert scripts["words"].queries[-1].index_version == "1"
+            for unknown in ("garbage", composite({"words": "0"}), composite({"gone": "1"})):
+                error = await gateway.refused(**asked, indexVersion=unknown)
+                assert (error["code"], error["data"]["retryable"]) == (-32010, False)
+        assert "indexVersion" not in await gateway.retrieve()
+        for pin in (found["indexVersion"], "garbage"):
+            error = await gateway.refused(indexVersion=pin)
+            assert (error["code"], error["data"]["option"]) == (-32005, "indexVersion")
+            assert list(error["data"]["reasons"]) == ["meaning"]
+
+
+async def test_no_version_is_given_where_only_those_that_keep_one_have_answered() -> None:
+    async def fails(query: EngineQuery, call: Call) -> EngineReply:
+        raise BackendUnavailable("down")
+
+    async def tells(query: EngineQuery, call: Call) -> EngineReply:
+        return EngineReply(hits=hits("x"), index_version="1")
+
+    for other in (Script(retrieve=fails), Script(retrieve=tells)):
+        async with gateway_of({"a": versioned("1", "x"), "b": other}) as gateway:
+            assert "indexVersion" not in await gateway.retrieve()
 
 
 async def test_a_document_that_engines_call_differently_is_given_to_a_session_once() -> None:

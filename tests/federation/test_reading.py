@@ -221,3 +221,20 @@ async def test_where_a_hit_comes_from_is_no_field_to_filter_by() -> None:
         told = (await gateway.call("info"))["result"]["capabilities"]["filter"]["fields"]
         assert told == {"lang": "keyword"}
         assert (await gateway.refused(filter={"field": "engine", "op": "eq", "value": "other"}))["code"] == -32602
+
+
+async def test_an_answer_that_says_it_is_partial_is_a_loss_of_its_engine_with_names_cut_to_size() -> None:
+    async def retrieve(query: EngineQuery, call: Call) -> EngineReply:
+        return EngineReply(hits=hits("x"), partial=("down", "a\nb\u202e", "", "n" * 1000, *("more",) * 20))
+
+    async def unnamed(query: EngineQuery, call: Call) -> EngineReply:
+        return EngineReply(hits=hits("y"), partial=())
+
+    async with gateway_of({"a": Script(retrieve=retrieve), "b": Script(retrieve=unnamed), "c": Script()}) as gateway:
+        result = await gateway.retrieve()
+    assert result["_meta"]["degraded"] == ["a", "b"]
+    names = ", ".join(["down", "a b", "n" * 64, *["more"] * 4])
+    assert [(loss["kind"], loss["engine"], loss["message"]) for loss in result["_meta"]["x-gateway"]["losses"]] == [
+        ("partial", "a", f"its answer is partial, without {names}"),
+        ("partial", "b", "its answer is partial"),
+    ]

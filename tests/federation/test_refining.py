@@ -94,8 +94,10 @@ async def test_a_method_or_a_model_that_nobody_has_is_refused_and_nothing_is_ask
     assert "rerank 'llm' is not offered and was left out" in notes(result)
 
 
-@pytest.mark.parametrize("reranker", ["fails", "hangs", "says nothing", "gives too many"])
-async def test_a_reranker_that_does_not_deliver_leaves_the_fused_order(reranker: str) -> None:
+@pytest.mark.parametrize(
+    ("reranker", "code"), [("fails", -32010), ("hangs", -32014), ("says nothing", None), ("gives too many", -32010)]
+)
+async def test_a_reranker_that_does_not_deliver_leaves_the_fused_order(reranker: str, code: int | None) -> None:
     async def rerank(query: RerankQuery, call: Call) -> list[float]:
         match reranker:
             case "fails":
@@ -112,7 +114,10 @@ async def test_a_reranker_that_does_not_deliver_leaves_the_fused_order(reranker:
         result = await gateway.retrieve(rerank={}, minScore=0.5)
     assert ids(result) == ["x", "y"]
     assert result["_meta"]["x-gateway"]["scale"] == "rrf"
-    assert "not reranked" in notes(result)
+    assert "engine r: not reranked, the order is that of fusion: " in notes(result)
+    (lost,) = [loss for loss in result["_meta"]["x-gateway"]["losses"] if loss["kind"] == "degraded"]
+    assert (lost["engine"], lost["option"], lost.get("code")) == ("r", "rerank", code)
+    assert "degraded" not in result["_meta"]
     assert "minScore 0.5 was meant for reranked scores and is not applied" in notes(result)
 
 
@@ -227,6 +232,26 @@ async def test_what_an_undated_hit_keeps_is_configured() -> None:
     async with gateway_of({"a": Script(hits("x"))}, fusion={"undated": 0.25}) as gateway:
         result = await gateway.retrieve(recency={"field": "at", "halfLifeDays": 30})
     assert places(result) == [0.25]
+
+
+async def test_recency_says_where_it_found_no_date_and_which_field_may_have_been_meant() -> None:
+    declares = {"filter": {"fields": {"when": "date", "lang": "keyword"}, "operators": ["eq"]}}
+    script = Script(hits(("x", 1.0, {"when": "2024-01-31"}), ("y", 0.9, {"lang": "never"})), declares)
+
+    async def told(field: str) -> list[str]:
+        return (await gateway.retrieve(recency={"field": field, "halfLifeDays": 30}))["usage"].get("notes", [])
+
+    async with gateway_of({"a": script}) as gateway:
+        assert await told("when") == []
+        assert await told("lang") == ["recency: no hit has a readable date under 'lang'"]
+        assert await told("wen") == [
+            "recency: no hit has a readable date under 'wen', which no engine declares (did you mean when?)"
+        ]
+        assert len((await told("f" * 9999))[0]) <= 300
+    async with gateway_of({"a": Script(hits("x"))}) as gateway:
+        assert await told("wen") == ["recency: no hit has a readable date under 'wen'"]
+    async with gateway_of({"a": Script()}) as gateway:
+        assert await told("wen") == []
 
 
 async def test_the_scores_of_a_reranker_that_gives_logits_are_made_shares_before_they_age() -> None:

@@ -105,6 +105,9 @@ async def test_a_transform_that_fails_or_says_nothing_leaves_the_query_as_it_was
         assert ids(result) == ["x"]
         assert "rewrittenQuery" not in result
         assert "engine m: the query was not transformed: overloaded" in notes(result)
+        (lost,) = result["_meta"]["x-gateway"]["losses"]
+        assert (lost["kind"], lost["engine"], lost["code"], lost["option"]) == ("degraded", "m", -32010, "rewrite")
+        assert "degraded" not in result["_meta"]
     silent = language_model(" ", "")
     async with gateway_of({"r": script, "m": silent}) as gateway:
         assert ids(await gateway.retrieve(rewrite="rewrite")) == ["x"]

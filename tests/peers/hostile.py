@@ -94,6 +94,7 @@ RESULTS = {
     "notes": json.dumps({"hits": [], "usage": {"notes": [*(f"n{i}" * 300 for i in range(40)), 7, None, "a\nb"]}}),
     "cursor": '{"hits":[{"id":"a","score":1}],"nextCursor":"more"}',
     "degraded": '{"hits":[{"id":"a","score":1}],"_meta":{"degraded":["x"]}}',
+    "degradedoddly": '{"hits":[{"id":"a","score":1}],"_meta":{"degraded":[7,null,"x\\ny",{"a":1}]}}',
     "uncited": '{"hits":[{"id":"a","score":1,"meta":{"federation":{"depth":99},"_meta":{"x":1}}}],"indexVersion":"v7"}',
     "seps": '{"hits":[{"id":"a","score":1,"text":"one\u2028two\u2029three\u0085four"}]}',
     "large": json.dumps({"hits": [{"id": "a", "score": 1, "text": "x" * 300_000}]}),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from qdrant_client import models
@@ -17,6 +17,7 @@ from gateway.errors import CallerError, ConfigError
 from gateway.filters import FieldType, Pushdown, holds, parse
 from gateway.model import Document, FusionOptions, MmrOptions, RecencyOptions, meta_of, text_of_hit
 from gateway.secret import Secret
+from gateway.spi.codec import encode
 from gateway.spi.engine import Engine, EngineReply
 from gateway_qdrant.settings import (
     DenseSettings,
@@ -94,6 +95,65 @@ async def test_both_wires_give_the_same_hits(url: str, opened: Opened, tmp_path:
         assert [hit.score for hit in one.hits] == pytest.approx([hit.score for hit in other.hits], abs=1e-6)
         assert [set(hit.members) for hit in one.hits] == [set(hit.members) for hit in other.hits]
         assert one.exhausted == other.exhausted
+
+
+LEVEL = [
+    Document(
+        id=f"d{n:02}",
+        text=f"fox number{n}" if n % 2 else f"nothing number{n}",
+        meta={"made": "2024-05-01T00:00:00Z"},
+        vector=[1.0, n % 4 / 10],
+    )
+    for n in range(60)
+]
+"""Few scores for many documents: half of them have the word, and there are four directions."""
+
+
+@pytest.mark.parametrize(
+    ("fusion", "recency"), [("rrf", None), ("dbsf", None), ("rrf", RecencyOptions(field="made", half_life_days=30))]
+)
+async def test_the_same_hybrid_search_gives_the_same_bytes_and_the_first_of_a_longer_answer(
+    url: str,
+    opened: Opened,
+    tmp_path: Path,
+    call: StubCall,
+    fusion: Literal["rrf", "dbsf"],
+    recency: RecencyOptions | None,
+) -> None:
+    """Qdrant itself returns equal scores in another order each time, and cuts anywhere among them."""
+    given: dict[str, Any] = {
+        "embedder": "e",
+        "vectors": VectorSettings(dense=DenseSettings(dimension=2), sparse=SparseSettings(encoder="local")),
+        "hybrid": HybridSettings(fusion=fusion),
+        "fields": {"made": "date"},
+        "native": ("recency",),
+    }
+    async with collection(url, vectors=DENSE_PARAMS, sparse=SPARSE_PARAMS) as (name, _):
+        server = QdrantConfig(url=url, collection=name, writable=True, **given)
+        for settings in (QdrantConfig(path=tmp_path / "store", **given), server):
+            async with opened(settings) as engine:
+                await engine.index_add(LEVEL, call)
+
+                async def found(k: int, engine: Engine = engine) -> list[Any]:
+                    query = asked(vector=(1.0, 0.05), k=k, candidate_k=30, recency=recency)
+                    hits = (await engine.retrieve(query, call)).hits
+                    return [hit.id if recency else encode(hit) for hit in hits]  # under recency scores tell the time
+
+                first = {k: await found(k) for k in (4, 5, 6, 7, 30)}
+                for k, answer in first.items():
+                    assert len(answer) == k
+                    assert answer == first[30][:k]
+                    assert [await found(k) for _ in range(20)] == [answer] * 20
+
+
+async def test_no_more_is_asked_for_than_strict_mode_gives(url: str, opened: Opened, call: StubCall) -> None:
+    strict = models.StrictModeConfig(enabled=True, max_query_limit=20)
+    async with collection(url, vectors=DENSE_PARAMS, sparse=SPARSE_PARAMS, strict=strict) as (name, _):
+        local = VectorSettings(dense=DenseSettings(), sparse=SparseSettings(encoder="local"))
+        async with opened(config(url, name, local, hybrid=HybridSettings(fusion="dbsf"))) as engine:
+            await engine.index_add(LEVEL, call)
+            assert len((await engine.retrieve(asked(vector=(1.0, 0.05), k=15), call)).hits) == 15
+            assert len((await engine.retrieve(asked(vector=(1.0, 0.05), k=20), call)).hits) == 20
 
 
 async def test_the_server_can_make_the_sparse_vectors(
@@ -233,7 +293,7 @@ async def test_search_parameters_and_dbsf_are_sent(server: QdrantServer, opened:
     body = server.queries()[-1]
     assert body["query"] == {"fusion": "dbsf"}
     assert [leg["limit"] for leg in body["prefetch"]] == [40, 40]
-    assert body["limit"] == 5
+    assert body["limit"] == 13  # a few more than 5, to be cut here
     assert body["prefetch"][0]["params"] == {"exact": True, "hnsw_ef": 64}
 
 

@@ -1,5 +1,7 @@
 """What the engine makes of answers, good and bad, over every transport."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from gateway.errors import BackendUnavailable
@@ -26,6 +28,7 @@ async def test_a_plain_answer_comes_through_with_its_members(over):
     assert listed(reply) == [("a", 3.0), ("b", 2.0), ("c", 1.0)]
     assert text_of_hit(reply.hits[0]) == "alpha"
     assert meta_of(reply.hits[0]) == {"lang": "en"}
+    assert isinstance(reply.hits[0].members, Mapping), "what is none is no hit to the gateway"
     assert reply.notes == ("all is well",)
 
 
@@ -126,6 +129,13 @@ async def test_a_list_that_was_cut_short_is_not_the_end(over, behaviour):
     reply = await ask(over, behaviour)
     assert len(reply.hits) == 1
     assert not reply.exhausted
+
+
+@obligation(233)
+async def test_a_gateway_that_says_whom_it_misses_gave_a_partial_answer(over):
+    assert (await ask(over, "degraded")).partial == ("x",)
+    assert (await ask(over, "degradedoddly")).partial == ("x y",)
+    assert (await ask(over, "ok")).partial is None
 
 
 @obligation(3, 221)

@@ -201,7 +201,7 @@ async def test_a_record_that_cannot_be_read_is_a_write_of_unknown_outcome() -> N
 
     engine = Engine()
     with pytest.raises(BackendUnavailable, match="its outcome is not known"):
-        await Idempotency(Newer()).once("c", "index/add", "k", digest("r"), engine)
+        await Idempotency(Newer()).once("c", "index/add", "k", digest("r"), engine, untouched=before_it_began)
     assert engine.writes == 0
 
 
