@@ -37,6 +37,12 @@ def test_query_prints_a_ranking_that_a_person_can_read(run: Run) -> None:
     ]
 
 
+def test_a_cursor_that_ends_with_the_command_is_not_printed(run: Run) -> None:
+    done = run("query", "rank", "-k", "1")
+    assert (done.code, done.err) == (0, "")
+    assert "nextCursor" in json.loads(run("query", "rank", "-k", "1", "--json").out)
+
+
 def test_query_prints_the_whole_result_as_json(run: Run) -> None:
     done = run("query", "rank fusion", "--json", "-k", "1")
     result = json.loads(done.out)
