@@ -16,6 +16,8 @@ from gateway.telemetry.log import redact
 
 __all__ = ["print_catalog", "run_check", "run_plugins"]
 
+_UNCHECKED = "; whether an engine has the fields of its profiles' filters is seen when they are open: check --open"
+
 
 def _told(capabilities: Mapping[str, Any]) -> str:
     """What an engine offers, in one cell: ``retrieve (dense, hybrid), index, filter (lang, year)``."""
@@ -92,6 +94,7 @@ def run_check(
     say(
         f"rcp-gateway: {config.source or 'the configuration'} is valid"
         + ("; not every engine opened" if failed else "")
+        + ("" if open_ or not any(one.filter for one in config.profiles) else _UNCHECKED)
     )
     return 1 if failed else 0
 

@@ -144,6 +144,19 @@ def test_check_opens_the_engines_when_asked_to_and_fails_if_one_does_not_open(ru
     assert (done.code, done.err) == (1, "rcp-gateway: down.yaml is valid; not every engine opened\n")
 
 
+def test_check_says_that_filters_of_profiles_are_checked_when_the_engines_are_open(run: Run, folder: Path) -> None:
+    (folder / "p.yaml").write_text(
+        "engines: [{id: a, kind: memory}]\nprofiles:\n  - {name: p, filter: {field: nope, op: eq, value: 1}}\n"
+    )
+    done = run("check", "-c", "p.yaml")
+    assert done.code == 0
+    assert done.err.startswith("rcp-gateway: p.yaml is valid; ")
+    assert done.err.endswith(": check --open\n")
+    opened = run("check", "--open", "-c", "p.yaml")
+    assert opened.code == 2
+    assert "nope" in opened.err
+
+
 def test_check_never_shows_a_secret(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "THE-SECRET")
     (folder / "secret.yaml").write_text(
