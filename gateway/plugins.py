@@ -26,6 +26,7 @@ from gateway.spi.hooks import ENTRY_POINT_GROUP, Hooks
 __all__ = ["Plugin", "Plugins", "load_plugins"]
 
 _ERROR_LIMIT = 300
+_HOOKS = tuple(name for name in vars(Hooks) if name.startswith("gateway_"))
 
 logger = logging.getLogger("gateway.plugins")
 
@@ -146,6 +147,9 @@ def _ask(plugin: Plugin, module: object) -> _Brought:
     manager.add_hookspecs(Hooks)
     manager.register(module, plugin.name)
     manager.check_pending()  # a hook of a misspelt name would never be called
+    for name in _HOOKS:
+        if callable(getattr(module, name, None)) and manager.parse_hookimpl_opts(module, name) is None:
+            raise TypeError(f"{name} is not marked with @hookimpl, so it is not called")
     kinds = tuple(kind for kinds in manager.hook.gateway_engine_kinds() for kind in kinds)
     strategies = tuple(strategy for group in manager.hook.gateway_strategies() for strategy in group)
     facades = tuple(facade for group in manager.hook.gateway_facades() for facade in group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
@@ -72,18 +73,23 @@ def check_profiles(walker: Walker, profiles: Mapping[int, ProfileSettings], engi
 
 
 def _check_options(walker: Walker, given: Mapping[str, Any], path: str) -> None:
-    before = len(walker.errors)
     _check_names(walker, RetrieveRequest, given, path)
     for name in _OF_ONE_REQUEST:
         if name in given:
             told = "use the profile's own 'filter'" if name == "filter" else "it belongs to a single request"
             walker.fault(f"{path}.{name}", told)
-    if len(walker.errors) > before:
-        return
-    try:
-        _decoded(given)
-    except RcpError as error:
-        walker.fault(f"{path}.{error.data.get('field', '')}".rstrip("."), error.message)
+    known = {one.encode_name for one in msgspec.structs.fields(RetrieveRequest)}
+    left = {name: value for name, value in given.items() if name in known and name not in _OF_ONE_REQUEST}
+    while left:  # decoding stops at the first fault: once more without the option that has it
+        try:
+            _decoded(left)
+        except RcpError as error:
+            field = str(error.data.get("field", ""))
+            walker.fault(f"{path}.{field}".rstrip("."), error.message)
+            if left.pop(re.split(r"[.\[]", field)[0], None) is None:
+                return
+        else:
+            return
 
 
 def _check_names(walker: Walker, type: type[Message], given: Mapping[str, Any], path: str) -> None:

@@ -16,6 +16,8 @@ from gateway.telemetry.log import redact
 
 __all__ = ["print_catalog", "run_check", "run_plugins"]
 
+_UNCHECKED = "; whether an engine has the fields of its profiles' filters is seen when they are open: check --open"
+
 
 def _told(capabilities: Mapping[str, Any]) -> str:
     """What an engine offers, in one cell: ``retrieve (dense, hybrid), index, filter (lang, year)``."""
@@ -92,6 +94,7 @@ def run_check(
     say(
         f"rcp-gateway: {config.source or 'the configuration'} is valid"
         + ("; not every engine opened" if failed else "")
+        + ("" if open_ or not any(one.filter for one in config.profiles) else _UNCHECKED)
     )
     return 1 if failed else 0
 
@@ -102,10 +105,11 @@ def run_plugins(*, as_json: bool) -> int:
         (
             plugin.name,
             f"{plugin.distribution} {plugin.version}".strip(),
-            ", ".join((*plugin.kinds, *plugin.strategies, *(f"facade {name}" for name in plugin.facades))),
-            plugin.error or "",
+            ", ".join(brought),
+            plugin.error or ("" if brought else "brings nothing: is no function of it marked with @hookimpl?"),
         )
         for plugin in load_plugins().found
+        for brought in [(*plugin.kinds, *plugin.strategies, *(f"facade {name}" for name in plugin.facades))]
     ]
     if as_json:
         print_json([dict(zip(("name", "distribution", "brings", "error"), row, strict=True)) for row in rows])

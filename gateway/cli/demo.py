@@ -30,7 +30,7 @@ async def run_demo(config: GatewayConfig, plugins: Plugins, question: str | None
                 if member.capabilities.retrieve is not None:
                     await _ask_one(client, id, asked)
             console().print("[bold]fused[/bold]")
-            print_hits(await client.call("retrieve", {"query": asked, "k": 5}))
+            print_hits(await client.call("retrieve", {"query": asked, "k": 5}), paged=False)
     say("")
     say(f"serve it yourself:  rcp-gateway serve -c {config.source}")
     return 0

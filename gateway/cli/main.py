@@ -123,16 +123,24 @@ def query(
     text: str, path: Path, url: str | None, profile: str | None, as_json: bool, filter_: str | None, **options: Any
 ) -> int:
     """Ask one question and print the fused ranking."""
+    from gateway.cli.client import here, remote
     from gateway.cli.render import print_hits, print_json
 
     given = {**options, "filter": None if filter_ is None else _json_option(filter_, "--filter")}
     params = retrieve_params(text, given)
     _logging("error")
 
+    if url:
+        opening, paged = remote(url, profile=profile), True
+    else:
+        config, plugins = _load(path)
+        # What is kept in this process ends with it, and so would the cursor that is printed.
+        opening, paged = here(config, plugins, profile), config.state.kind != "memory"
+
     async def work() -> None:
-        async with _client(path, url, profile) as client:
+        async with opening as client:
             result = await client.call("retrieve", params)
-        (print_json if as_json else print_hits)(result)
+        print_json(result) if as_json else print_hits(result, paged=paged)
 
     return _run(work())
 

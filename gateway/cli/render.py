@@ -105,8 +105,11 @@ def _snippet(text: str) -> str:
     return flat if len(flat) <= _SNIPPET else flat[: _SNIPPET - 1].rsplit(" ", 1)[0] + "…"
 
 
-def print_hits(result: Mapping[str, Any]) -> None:
-    """The answer of ``retrieve``: the table to stdout, the notes to stderr."""
+def print_hits(result: Mapping[str, Any], *, paged: bool) -> None:
+    """The answer of ``retrieve``: the table to stdout, the notes to stderr.
+
+    ``paged`` says that a cursor outlives the command, so that it is of use to who reads it.
+    """
     hits = result.get("hits") or []
     if hits:
         console().print(hits_table(hits))
@@ -114,5 +117,5 @@ def print_hits(result: Mapping[str, Any]) -> None:
         say("no hits")
     for note in _mapping(result.get("usage")).get("notes") or []:
         say(f"note: {note}")
-    if result.get("nextCursor"):
+    if paged and result.get("nextCursor"):
         say(f"more: --cursor {result['nextCursor']}")

@@ -39,7 +39,8 @@ def errands(
     """
     able = [view for view in snapshot.views if query.op in _ops(view)]
     if not able:
-        raise not_offered(snapshot, "that operation", option=query.op, field="op")
+        ops = [op for view in snapshot.views for op in _ops(view)]
+        raise not_offered(snapshot, "that operation", option=query.op, field="op", offered=ops)
     reasons = [
         Reason(view.id, "unable", f"it has no operation {query.op}", option=query.op, field="op")
         for view in snapshot.views

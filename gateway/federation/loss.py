@@ -11,13 +11,15 @@ from gateway.errors import RcpError
 from gateway.model import Message
 from gateway.spi.codec import mend
 
-__all__ = ["LEFT_BEHIND", "NOTES", "Failure", "Loss", "Reason", "notes_as_losses", "notes_of", "said"]
+__all__ = ["LEFT_BEHIND", "NOTES", "Failure", "Loss", "Reason", "listed", "notes_as_losses", "notes_of", "said"]
 
 LossKind = Literal["failed", "timeout", "skipped", "clamped", "degraded", "scanned", "partial", "dropped", "note"]
 
 NOTES = 8
 """Sentences of one engine about one answer, as many as anybody reads."""
 _NOTE_LIMIT = 300
+_LISTED = 12
+_LISTED_NAME = 60
 # Line breaks and terminal controls, and what turns the direction of a text or hides in it.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
 
@@ -25,6 +27,13 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206
 def said(text: object, limit: int = _NOTE_LIMIT) -> str:
     """What somebody else wrote, fit to be shown: one line of sound Unicode, cut to ``limit`` characters."""
     return _CONTROL.sub(" ", mend(str(text)[: 4 * limit])).strip()[:limit]
+
+
+def listed(names: Iterable[object]) -> str:
+    """`` (offered: a, b and 3 more)`` for the end of a refusal, in bounded length; nothing if nothing is offered."""
+    known = list(dict.fromkeys(said(name, _LISTED_NAME) for name in names))
+    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+    return f" (offered: {', '.join(known[:_LISTED])}{more})" if known else ""
 
 
 class Loss(Message, frozen=True):

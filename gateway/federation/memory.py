@@ -47,13 +47,15 @@ def builder(
         views, memory = [owner[0]], owner[1]
     elif named is not None:
         views = [view for view in views if view.id in named]
+    known: list[str] = []
     for view in views:
-        scopes = view.capabilities.memory.scopes if view.capabilities.memory is not None else None
-        if scope is None or scope in (scopes or ()):
+        scopes = (view.capabilities.memory.scopes if view.capabilities.memory is not None else None) or ()
+        known += scopes
+        if scope is None or scope in scopes:
             return view, memory
     if not views or scope is None:
         raise option_unsupported("no engine that is asked remembers", option="memory")
-    raise not_offered(snapshot, "that scope", option=scope, field="scope")
+    raise not_offered(snapshot, "that scope", option=scope, field="scope", offered=known)
 
 
 def recallers(snapshot: Snapshot, query: MemoryRecall, named: Set[str] | None) -> list[Errand[MemoryReply]]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gateway.errors import BackendUnavailable, RcpError, option_unsupported
-from gateway.federation.loss import said
+from gateway.federation.loss import listed, said
 from gateway.model import (
     Capabilities,
     Empty,
@@ -64,10 +64,14 @@ def union(values: Iterable[Sequence[str] | None]) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(item for value in values for item in value or ())) or None
 
 
-def not_offered(snapshot: Snapshot, what: str, *, option: str, field: str) -> RcpError:
-    """``-32005``; but while an engine in scope has never been seen it may yet offer it, which is ``-32010``."""
+def not_offered(snapshot: Snapshot, what: str, *, option: str, field: str, offered: Iterable[str] = ()) -> RcpError:
+    """``-32005``, saying what is ``offered`` in its place.
+
+    But while an engine in scope has never been seen it may yet offer it, which is ``-32010``.
+    """
     if snapshot.settled:
-        return option_unsupported(f"{what} is not offered", option=option, field=field)
+        told = f"{what} is not offered{listed(offered)}"
+        return option_unsupported(told, option=option, field=field)
     told = f"{what} is not offered by the engines seen so far; some are still unseen"
     return BackendUnavailable(told, data={"option": said(option, 120), "field": field})
 

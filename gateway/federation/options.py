@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.errors import BackendUnavailable, RcpError, option_unsupported
 from gateway.federation.capability import Snapshot, View
-from gateway.federation.loss import Loss, said
+from gateway.federation.loss import Loss, listed, said
 from gateway.filters import nearest
 from gateway.model import Content, RetrieveRequest
 from gateway.spi.engine import Mode
@@ -37,6 +37,21 @@ class Wanted(msgspec.Struct, frozen=True):
     def told(self) -> str:
         """The value as it may be shown: a client's text may be long, and anything."""
         return _text(self.value)
+
+    def offered(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """All values of this option that there are."""
+        retrieve = snapshot.capabilities.retrieve
+        if retrieve is None:
+            return ()
+        match self.name:
+            case "mode":
+                return tuple(retrieve.modes or ())
+            case "unit":
+                return tuple(retrieve.units or ())
+            case "level":
+                return (f"0 to {retrieve.levels - 1}",) if retrieve.levels else ()
+            case _:
+                return tuple(retrieve.modalities or ("text",))
 
     def offered_by(self, view: View) -> bool:
         retrieve = view.capabilities.retrieve
@@ -129,10 +144,13 @@ def _halves(view: View) -> tuple[Mode, ...]:
     return tuple(half for half in _HALVES if retrieve is not None and half in (retrieve.modes or ()))
 
 
-def unsupported(name: str, value: Any, *, strict: bool | None) -> Loss:
-    """What a stage that nobody can supply costs: a loss under ``strict: false``, else ``-32005`` is raised."""
+def unsupported(name: str, value: Any, *, strict: bool | None, offered: Iterable[object] = ()) -> Loss:
+    """What a stage that nobody can supply costs: a loss under ``strict: false``, else ``-32005`` is raised.
+
+    The error says what is ``offered`` in its place.
+    """
     if strict is not False:
-        raise _unsupported(name, value)
+        raise _unsupported(name, value, offered)
     return _degraded(name, value)
 
 
@@ -142,28 +160,17 @@ def _degraded(name: str, value: Any) -> Loss:
 
 def _refusal(option: Wanted, snapshot: Snapshot) -> RcpError:
     if snapshot.settled:
-        return _unsupported(option.name, option.value)
-    named, there = _named(option.name, option.value), _offered(option, snapshot)
+        return _unsupported(option.name, option.value, option.offered(snapshot))
+    named, there = _named(option.name, option.value), option.offered(snapshot)
     meant = nearest(option.value, there) if isinstance(option.value, str) else ""
-    offer = f" (they offer {', '.join(there)})" if there else ""
     why = "others may offer it, or it is misspelt" if isinstance(option.value, str) else "others may offer it"
-    told = f"{named}{meant} is not offered by the engines seen so far{offer}: {why}"
+    told = f"{named}{meant} is not offered by the engines seen so far{listed(there)}: {why}"
     return BackendUnavailable(told, data={"option": option.told, "field": _FIELDS.get(option.name, option.name)})
 
 
-def _offered(option: Wanted, snapshot: Snapshot) -> tuple[str, ...]:
-    """The values of an option that are words and that there are."""
-    retrieve = snapshot.capabilities.retrieve
-    if retrieve is None:
-        return ()
-    words = {"mode": retrieve.modes, "unit": retrieve.units}.get(option.name, retrieve.modalities)
-    return () if option.name == "level" else words or ()
-
-
-def _unsupported(name: str, value: Any) -> RcpError:
-    return option_unsupported(
-        f"{_named(name, value)} is not offered", option=_text(value), field=_FIELDS.get(name, name)
-    )
+def _unsupported(name: str, value: Any, offered: Iterable[object]) -> RcpError:
+    told = f"{_named(name, value)} is not offered{listed(offered)}"
+    return option_unsupported(told, option=_text(value), field=_FIELDS.get(name, name))
 
 
 def _named(name: str, value: Any) -> str:

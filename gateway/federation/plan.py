@@ -272,7 +272,7 @@ def _unknown_method(request: RetrieveRequest, defaults: Defaults) -> list[Loss]:
     method = request.fusion.method if request.fusion is not None else None
     if method is None or method in defaults.strategies:
         return []
-    return [unsupported("fusion.method", method, strict=request.strict)]
+    return [unsupported("fusion.method", method, strict=request.strict, offered=defaults.strategies)]
 
 
 def _mix(meta: Mapping[str, Any], defaults: Defaults, planned: Sequence[View]) -> float | None:

@@ -104,6 +104,25 @@ def transformer(snapshot: Snapshot, method: str, named: str | None) -> View | No
     return None
 
 
+def transform_methods(snapshot: Snapshot, named: str | None) -> list[str]:
+    """The ways of transforming that :func:`transformer` finds an engine for."""
+    offered = [view.capabilities.transform for view in snapshot.views if named is None or view.id == named]
+    return [method for one in offered if one is not None for method in one.methods or ()]
+
+
+def rerank_methods(snapshot: Snapshot) -> list[str]:
+    """The ways of reranking that engines in scope offer."""
+    offered = [view.capabilities.rerank for view in snapshot.views]
+    return [method for one in offered if one is not None for method in one.methods or ()]
+
+
+def rerank_models(snapshot: Snapshot, method: str | None) -> list[str]:
+    """The models that engines in scope say they rerank with in this way."""
+    offered = [view.capabilities.rerank for view in snapshot.views]
+    able = [one for one in offered if one is not None and (method is None or method in (one.methods or ()))]
+    return [model for one in able for model in one.models or ()]
+
+
 def by_priority(views: Sequence[View]) -> list[list[View]]:
     """The engines in turns: those of the highest priority first."""
     levels = sorted({view.member.settings.priority for view in views}, reverse=True)

@@ -21,7 +21,7 @@ from gateway.federation.loss import Failure
 from gateway.federation.offers import not_offered
 from gateway.federation.replies import Vector, aligned, sound_matrices, sound_sparse, sound_transform, sound_vectors
 from gateway.federation.runner import Deadline, run_alone
-from gateway.federation.select import reranker, transformer
+from gateway.federation.select import rerank_methods, rerank_models, reranker, transform_methods, transformer
 from gateway.federation.several import Journey, barred, engine_call
 from gateway.federation.verdict import surfaced
 from gateway.spi.call import Call, ClientCall, Route
@@ -203,21 +203,24 @@ def transforming(snapshot: Snapshot, method: str, named: str | None) -> View:
     """The engine for a way of transforming. Raises ``-32005`` if nobody offers it."""
     view = transformer(snapshot, method, named)
     if view is None:
-        raise not_offered(snapshot, "that way of transforming", option=method, field="method")
+        known = transform_methods(snapshot, named)
+        raise not_offered(snapshot, "that way of transforming", option=method, field="method", offered=known)
     return view
 
 
-def reranking(snapshot: Snapshot, method: str | None, model: str | None) -> View | None:
+def reranking(snapshot: Snapshot, method: str | None, model: str | None, *, own: str) -> View | None:
     """The engine that reranks; ``None`` if nothing is asked for and nobody does.
 
-    Raises ``-32005`` for what is asked for and nobody offers.
+    Raises ``-32005`` for what is asked for and nobody offers. ``own`` is the gateway's own method, for that error.
     """
     view = reranker(snapshot, method, model)
     if view is not None or (method is None and model is None):
         return view
     if method is not None and reranker(snapshot, method, None) is None:
-        raise not_offered(snapshot, "that rerank method", option=method, field="method")
-    raise not_offered(snapshot, "that model", option=model or "", field="model")
+        known = [*rerank_methods(snapshot), own]
+        raise not_offered(snapshot, "that rerank method", option=method, field="method", offered=known)
+    models = rerank_models(snapshot, method)
+    raise not_offered(snapshot, "that model", option=model or "", field="model", offered=models)
 
 
 async def transform(single: Single, query: TransformQuery) -> TransformReply:

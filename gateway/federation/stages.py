@@ -19,7 +19,7 @@ from gateway.federation.leg import Ask, Leg
 from gateway.federation.loss import Loss
 from gateway.federation.options import unsupported
 from gateway.federation.route import asked_here
-from gateway.federation.select import reranker, transformer
+from gateway.federation.select import rerank_methods, rerank_models, reranker, transform_methods, transformer
 from gateway.model import MmrOptions, RecencyOptions, RerankOptions, RetrieveRequest
 from gateway.model.vectors import ENCODINGS
 
@@ -103,7 +103,7 @@ def staged(
     if mmr is not None and only is not None and plain and _diversifies(only):
         pushed["mmr"], mmr = MmrOptions(lambda_=mmr), None
     if request.encoding not in (None, *ENCODINGS):
-        losses.append(unsupported("encoding", request.encoding, strict=request.strict))
+        losses.append(unsupported("encoding", request.encoding, strict=request.strict, offered=ENCODINGS))
     stages = Stages(
         rewrite=rewrite,
         rerank=rerank,
@@ -139,7 +139,8 @@ def _rewrite(
         return None
     view = transformer(snapshot, method, named)
     if view is None:
-        losses.append(unsupported("rewrite", method, strict=request.strict))
+        known = (*transform_methods(snapshot, named), *((only and _retrieve(only).rewrite) or ()))
+        losses.append(unsupported("rewrite", method, strict=request.strict, offered=known))
         return None
     return Rewrite(view, method)
 
@@ -165,8 +166,11 @@ def _rerank(
         return None
     if not supplied:
         lacks_model = method is None or reranker(snapshot, method, None) is not None
-        option, value = ("rerank.model", model) if lacks_model else ("rerank", method)
-        losses.append(unsupported(option, value, strict=request.strict))
+        if lacks_model:
+            option, value, known = "rerank.model", model, rerank_models(snapshot, method)
+        else:
+            option, value, known = "rerank", method, [*rerank_methods(snapshot), own.method]
+        losses.append(unsupported(option, value, strict=request.strict, offered=known))
         return None
     if view is None:
         return Rerank(None, own.method, None, min(top_n, own.candidates))

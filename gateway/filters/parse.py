@@ -235,9 +235,9 @@ class _Reader:
         kind = self.fields[field]
         literal = _ordered(value) if kind is None and op in ORDERED_OPS else _READERS[kind](value)
         if literal is None:
-            expected = kind.value if kind else ("number or date" if op in ORDERED_OPS else "scalar")
+            expected = "a number or a date" if kind is None and op in ORDERED_OPS else _EXPECTED[kind]
             example = _EXAMPLES[FieldType.INT if kind is None and op in ORDERED_OPS else kind]
-            _refuse(f"the value must be a {expected} value, such as {example}", path, field)
+            _refuse(f"the value must be {expected}, such as {example}", path, field)
         return literal
 
 
@@ -280,6 +280,16 @@ def _ordered(value: object) -> int | float | Instant | None:
 def _any(value: object) -> str | bool | int | float | None:
     return value if isinstance(value, str | bool) else _number(value)
 
+
+_EXPECTED: Final[Mapping[FieldType | None, str]] = {
+    FieldType.KEYWORD: "text",
+    FieldType.TEXT: "text",
+    FieldType.INT: "an integer",
+    FieldType.FLOAT: "a number",
+    FieldType.BOOL: "true or false",
+    FieldType.DATE: "a date",
+    None: "text, a number, true or false",
+}
 
 _READERS: Final[Mapping[FieldType | None, Callable[[object], Scalar | None]]] = {
     FieldType.KEYWORD: _text,

@@ -27,6 +27,10 @@ def progress_token(meta: Mapping[str, Any]) -> str | int | None:
     return token if isinstance(token, str | int) and not isinstance(token, bool) else None
 
 
+_DIGITS = 4
+"""Of a fraction: more than a bar shows."""
+
+
 class Notifier:
     """What one call sends its client before the answer.
 
@@ -101,7 +105,7 @@ class Notifier:
         self._pending = None
         if self._token is None:
             return
-        params: dict[str, Any] = {"progressToken": _json.Raw(self._token), "progress": self._fraction}
+        params: dict[str, Any] = {"progressToken": _json.Raw(self._token), "progress": round(self._fraction, _DIGITS)}
         if self._stage:
             params["stage"] = _json.mend(self._stage)
         if self._message is not None:

@@ -34,6 +34,7 @@ from gateway.protocol.envelope import Batch, Ignored, Malformed, Member, Notific
 from gateway.protocol.limits import Limits
 from gateway.protocol.methods import METHODS, decode, meta_of_params, offered
 from gateway.protocol.session import Running, Session, State
+from gateway.protocol.validate import MAX_INTEGER
 from gateway.spi.call import ClientCall
 
 __all__ = ["VENDOR", "Dispatcher", "Emit", "Handler", "Limits", "Observe", "Server", "Snapshot"]
@@ -251,7 +252,9 @@ class Dispatcher:
         params: InitializeRequest = decode(request.method, request.params)
         wanted = VERSION if params.protocol_version is None else params.protocol_version
         if wanted < 1:
-            raise CallerError("no protocol version in common", code=Code.VERSION_UNSUPPORTED)
+            told = "no protocol version in common: the client asks for {}, this server speaks {}"
+            told = told.format(max(wanted, -MAX_INTEGER), VERSION)
+            raise CallerError(told, code=Code.VERSION_UNSUPPORTED)
         snapshot = self._snapshot(session)
         asked = (params.capabilities or {}).get("log")
         agreed: dict[str, Any] = {

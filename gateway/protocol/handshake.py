@@ -108,7 +108,10 @@ class Handshake:
     def _accept(self, result: Mapping[str, Any]) -> None:
         version = _json.finite_float(result.get("protocolVersion", PROTOCOL_VERSION))
         if version is None or not version.is_integer() or version < PROTOCOL_VERSION:
-            raise BackendUnavailable("the engine speaks no version of RCP that the gateway does", retryable=False)
+            said = result.get("protocolVersion")
+            shown = printable(str(said), NAME_LIMIT) if isinstance(said, str | int | float) else "unknown"
+            told = f"the engine speaks version {shown} of RCP, the gateway version {PROTOCOL_VERSION}"
+            raise BackendUnavailable(told, retryable=False)
         capabilities, server, meta = result.get("capabilities"), result.get("server"), result.get("_meta")
         self.capabilities = capabilities if isinstance(capabilities, dict) else {}
         self.server = printable(server.get("name"), NAME_LIMIT) if isinstance(server, dict) else ""

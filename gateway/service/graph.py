@@ -16,7 +16,7 @@ from gateway.federation.graph import (
     followups_of,
     summaries_of,
 )
-from gateway.federation.loss import Loss, notes_as_losses
+from gateway.federation.loss import Loss, listed, notes_as_losses
 from gateway.federation.offers import GRAPH_OPS
 from gateway.federation.origins import Origins
 from gateway.federation.plan import DEFAULT_K, Defaults
@@ -65,7 +65,9 @@ class Graph:
 
     def _query(self, request: GraphRequest, call: ClientCall) -> GraphQuery:
         if request.op not in GRAPH_OPS:
-            raise option_unsupported("that operation is not offered", option=str(request.op), field="op")
+            known = call.snapshot.capabilities.graph
+            told = f"that operation is not offered{listed((known and known.ops) or ())}"
+            raise option_unsupported(told, option=str(request.op), field="op")
         bounded(request.query, self._defaults)
         if not request.query and not request.seed_ids and request.op != "communities":
             field = "seedIds" if request.op == "neighbors" else "query"

@@ -77,7 +77,7 @@ class OneEngine:
             raise invalid_params("a query is required", field="query")
         passages = self._texts(_either(request.passages, request.documents, "passages", "documents"), "passages")
         asked = request.method, request.model
-        view = None if request.method == METHOD else reranking(call.snapshot, *asked)
+        view = None if request.method == METHOD else reranking(call.snapshot, *asked, own=METHOD)
         most = MAX_CANDIDATES if view is None else max_candidates(view.capabilities)
         if most is not None and len(passages) > most:
             raise invalid_params(f"at most {most} passages at once", field="passages")

@@ -37,6 +37,12 @@ def test_query_prints_a_ranking_that_a_person_can_read(run: Run) -> None:
     ]
 
 
+def test_a_cursor_that_ends_with_the_command_is_not_printed(run: Run) -> None:
+    done = run("query", "rank", "-k", "1")
+    assert (done.code, done.err) == (0, "")
+    assert "nextCursor" in json.loads(run("query", "rank", "-k", "1", "--json").out)
+
+
 def test_query_prints_the_whole_result_as_json(run: Run) -> None:
     done = run("query", "rank fusion", "--json", "-k", "1")
     result = json.loads(done.out)
@@ -136,6 +142,19 @@ def test_check_opens_the_engines_when_asked_to_and_fails_if_one_does_not_open(ru
     assert states["a"] == "open"
     assert "reached" in states["up"]
     assert (done.code, done.err) == (1, "rcp-gateway: down.yaml is valid; not every engine opened\n")
+
+
+def test_check_says_that_filters_of_profiles_are_checked_when_the_engines_are_open(run: Run, folder: Path) -> None:
+    (folder / "p.yaml").write_text(
+        "engines: [{id: a, kind: memory}]\nprofiles:\n  - {name: p, filter: {field: nope, op: eq, value: 1}}\n"
+    )
+    done = run("check", "-c", "p.yaml")
+    assert done.code == 0
+    assert done.err.startswith("rcp-gateway: p.yaml is valid; ")
+    assert done.err.endswith(": check --open\n")
+    opened = run("check", "--open", "-c", "p.yaml")
+    assert opened.code == 2
+    assert "nope" in opened.err
 
 
 def test_check_never_shows_a_secret(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,7 +395,7 @@ def test_without_a_target_add_says_how_to_name_one(run: Run, store: Path) -> Non
         (["query", "x", "--filter", "[" * 100_000], 2, "rcp-gateway: Invalid value for --filter: not JSON"),
         (["query", "x", "--filter", '{"field": "nope", "op": "eq", "value": 1}'], 1, "rcp-gateway: "),
         (["query", "x", "--engine", "third"], 1, "rcp-gateway: there is no such engine: _meta"),
-        (["query", "x", "--fusion", "magic"], 1, "rcp-gateway: fusion.method 'magic' is not offered (-32005)"),
+        (["query", "x", "--fusion", "magic"], 1, "rcp-gateway: fusion.method 'magic' is not offered (offered: rrf, "),
         (["query", "x", "-k", "100000"], 0, ""),
         (["query", "x", "-c", "missing.yaml"], 2, "rcp-gateway: cannot read missing.yaml: No such file or directory"),
         (["query", "x", "-c", "."], 2, "rcp-gateway: cannot read .: Is a directory"),

@@ -155,6 +155,17 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         assert process.wait(timeout=30) == 0, rest
 
 
+def test_the_cursor_of_a_running_gateway_is_printed_and_gives_the_next_page(run: Run, folder: Path) -> None:
+    with serving() as (_, url):
+        first = run("query", "rank", "-k", "1", "--url", url)
+        told = first.err.strip()
+        assert told.startswith("more: --cursor ")
+        second = run("query", "rank", "-k", "1", "--url", url, "--cursor", told.split()[-1])
+    assert second.code == 0
+    assert first.out.splitlines()[1] != second.out.splitlines()[1]
+    assert second.err == ""
+
+
 def test_query_catalog_and_add_work_on_a_running_gateway(run: Run, folder: Path) -> None:
     (folder / "a.md").write_text("# Quinces\n\nQuinces are yellow.\n")
     with serving() as (_, url):

@@ -30,7 +30,7 @@ def test_everything_that_is_wrong_with_profiles_is_told_at_once() -> None:
         {"name": "a", "engines": []},
         {"name": "a", "defaults": {"candidatek": 5, "rerank": {"topn": 3}, "filter": {}, "sessionId": "s"}},
         {"name": "b", "filter": {"and": []}},
-        {"name": "c", "defaults": {"k": 0}},
+        {"name": "c", "defaults": {"k": 0, "zz": 1, "mmr": {"lambda": 2}, "fusion": {"rrfK": 0}}},
         {"name": "d", "defaults": {"candidateK": 5, "k": 10}},
         {"name": "e", "fusion": {"method": "rff"}},
     ) == [
@@ -44,7 +44,10 @@ def test_everything_that_is_wrong_with_profiles_is_told_at_once() -> None:
         "profiles[2].defaults.filter: use the profile's own 'filter'",
         "profiles[2].defaults.sessionId: it belongs to a single request",
         "profiles[3].filter.and: and needs a non-empty array",
+        "profiles[4].defaults.zz: unknown option",
         "profiles[4].defaults.k: k must be 1 or more",
+        "profiles[4].defaults.mmr.lambda: mmr.lambda must lie between 0 and 1",
+        "profiles[4].defaults.fusion.rrfK: fusion.rrfK must be 1 or more",
         "profiles[5].defaults.candidateK: candidateK must be at least k",
     ]
 

@@ -63,6 +63,10 @@ async def test_the_commands_and_the_python_of_the_readme_run_as_they_stand(tmp_p
             assert "citation" in hits[0]
             (script,) = (block for block in blocks("python") if "import rcp" in block)
             printed = await run(sys.executable, "-c", script.replace("8787", port), cwd=tmp_path)
-    scores = [float(line.split()[0]) for line in printed.splitlines()]
+    *rows, whole = printed.splitlines()
+    scores = [float(line.split()[0]) for line in rows]
+    assert not [line for line in rows if line.endswith("README.md") or "README.md#" in line], "the option took effect"
+    assert whole.startswith("["), "the notes"
+    assert "x-gateway" in whole
     assert len(scores) == 3
     assert scores == sorted(scores, reverse=True)

@@ -138,7 +138,7 @@ async def test_what_may_be_misspelt_is_told_with_what_is_nearest_and_what_has_be
     )
     assert mode["message"] == (
         "mode 'dens' (did you mean dense?) is not offered by the engines seen so far "
-        "(they offer dense, sparse, hybrid): others may offer it, or it is misspelt"
+        "(offered: dense, sparse, hybrid): others may offer it, or it is misspelt"
     )
     assert level["message"] == "level '3' is not offered by the engines seen so far: others may offer it"
 

@@ -15,6 +15,44 @@ DENSE = {"retrieve": {"maxK": 100, "modes": ["dense"], "scoreFloor": 0.0}}
 SPARSE = {"retrieve": {"maxK": 100, "modes": ["sparse"], "scoreFloor": 0.0}}
 
 
+RERANKS = {"rerank": {"methods": ["llm"], "models": ["m-1"]}}
+GRAPH = {"graph": {"ops": ["local", "neighbors"]}}
+TRANSFORM = {"transform": {"methods": ["hyde"]}}
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "told"),
+    [
+        ("retrieve", {"mode": "sparse"}, "mode 'sparse' is not offered (offered: dense)"),
+        ("retrieve", {"unit": "page"}, "unit 'page' is not offered (offered: passage)"),
+        ("retrieve", {"level": 7}, "level '7' is not offered (offered: 0 to 2)"),
+        ("retrieve", {"modality": "image"}, "modality 'image' is not offered (offered: text)"),
+        ("retrieve", {"rerank": {"method": "colbert"}}, "rerank 'colbert' is not offered (offered: llm, bm25)"),
+        ("retrieve", {"rerank": {"model": "m-2"}}, "rerank.model 'm-2' is not offered (offered: m-1)"),
+        ("retrieve", {"rewrite": "step-back"}, "rewrite 'step-back' is not offered (offered: hyde)"),
+        ("retrieve", {"encoding": "f16"}, "encoding 'f16' is not offered (offered: json, f32-base64)"),
+        ("retrieve", {"fusion": {"method": "x"}},
+         "fusion.method 'x' is not offered (offered: rrf, weighted, convex, confidence)"),
+        ("query/transform", {"method": "rewrite"}, "that way of transforming is not offered (offered: hyde)"),
+        ("graph", {"op": "drift"}, "that operation is not offered (offered: local, neighbors)"),
+        ("graph", {"op": "walk"}, "that operation is not offered (offered: local, neighbors)"),
+    ],
+)  # fmt: skip
+async def test_what_is_not_offered_is_refused_with_what_is(method: str, params: dict[str, Any], told: str) -> None:
+    retrieve = {"retrieve": {"maxK": 9, "modes": ["dense"], "units": ["passage"], "levels": 3}}
+    async with gateway_of({"a": Script(hits("x"), {**retrieve, **RERANKS, **GRAPH, **TRANSFORM})}) as gateway:
+        error = (await gateway.call(method, {"query": "q", **params}))["error"]
+    assert (error["code"], error["message"]) == (-32005, told)
+
+
+async def test_a_refusal_names_a_bounded_part_of_what_is_offered() -> None:
+    many = {"rerank": {"methods": ["llm"], "models": [f"model-{number}" + "x" * 500 for number in range(500)]}}
+    async with gateway_of({"a": Script(hits("x"), many)}) as gateway:
+        error = await gateway.refused(rerank={"model": "none"})
+    assert error["message"].endswith(" and 488 more)")
+    assert len(error["message"]) < 1000
+
+
 @obligation(255, 210)
 async def test_a_mode_only_one_engine_has_asks_only_that_engine_and_says_so() -> None:
     scripts = {"d": Script(hits("x"), DENSE), "s": Script(hits("y"), SPARSE)}

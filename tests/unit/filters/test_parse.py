@@ -139,6 +139,20 @@ def test_the_examples_in_a_refusal_are_accepted_in_place_of_what_was_wrong(field
         assert parse(leaf(field, op, example), HARD_FIELDS) is not None
 
 
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        ("kw", 'the value must be text, such as "en"'),
+        ("n", "the value must be an integer, such as 2024"),
+        ("x", "the value must be a number, such as 0.5"),
+        ("flag", "the value must be true or false, such as true"),
+        ("at", "the value must be a date, such as"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_told_in_words_what_it_must_be(field: str, told: str) -> None:
+    assert refusal(leaf(field, "eq", {})).message.startswith(told)
+
+
 @pytest.mark.parametrize(("op", "wrong"), [("eq", {}), ("gt", True)])
 def test_the_examples_for_a_field_without_a_type_are_accepted_too(op: str, wrong: Any) -> None:
     with pytest.raises(RcpError) as raised:

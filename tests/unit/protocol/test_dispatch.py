@@ -339,6 +339,11 @@ async def _progress(client: Client, token: Any) -> list[dict[str, Any]]:
     return [check_notification("progress", frame) for frame in client.frames]
 
 
+async def test_fractions_have_no_more_digits_than_a_bar_can_show() -> None:
+    frames = await _progress(await ready(retrieve=_reports((0.1 + 0.2 / 3, "recall"), (2 / 3, "fuse"))), 1)
+    assert [frame["progress"] for frame in frames] == [0.1667, 0.6667]
+
+
 @obligation(196, 198)
 @pytest.mark.parametrize("token", [42, "42", "", 0, -1, 9007199254740993, "☃"])
 async def test_a_token_is_echoed_with_its_type(token: Any) -> None:

@@ -264,6 +264,8 @@ def test_a_version_below_ours_ends_the_handshake(version):
     with pytest.raises(BackendUnavailable) as caught:
         handshake.advance(Answer(1, _raw(json.dumps({"protocolVersion": version, "capabilities": {}}))))
     assert not caught.value.retryable
+    shown = "unknown" if version is None else version
+    assert caught.value.message == f"the engine speaks version {shown} of RCP, the gateway version 1"
     assert handshake.state is State.FRESH
 
 

@@ -44,6 +44,8 @@ async def test_the_lower_version_is_negotiated(version: Any) -> None:
 async def test_without_a_common_version_the_session_stays_locked_and_may_try_again(version: int) -> None:
     client = Client()
     assert await client.error("initialize", {"protocolVersion": version}) == (-32002, {})
+    told = (await client.call("initialize", {"protocolVersion": version}))["error"]["message"]
+    assert told == f"no protocol version in common: the client asks for {version}, this server speaks 1"
     assert await client.error("retrieve", {"query": "x"}) == (-32001, {})
     await client.initialize()
     await client.result("retrieve", {"query": "x"})
