@@ -228,13 +228,16 @@ def _losses(asked: RetrieveRequest, result: Mapping[str, Any], items: Sequence[I
         failed = loss.get("kind") in ("failed", "timeout", "partial")
         # An engine that was not selected is no loss; one that could not serve the request is.
         unable = loss.get("kind") == "skipped" and loss.get("option") is not None
-        if failed or unable or (loss.get("kind") == "degraded" and stage is not None):
+        undone = loss.get("kind") == "degraded" and stage is not None
+        # A stage that somebody was to do, and failed at; one that nobody offers is undone next time too.
+        tried = undone and (loss.get("engine") is not None or loss.get("code") is not None)
+        if failed or unable or undone:
             found.append(
                 Problem(
                     source=asked.query,
                     stage=stage or "retrieve",
                     error=loss.get("message", ""),
-                    is_retryable=failed,
+                    is_retryable=failed or tried,
                 )
             )
     missing = asked.use_rerank and items and all(one.rerank_score is None for one in items)

@@ -134,6 +134,19 @@ async def test_a_reranker_that_fails_is_a_failure_beside_the_items() -> None:
     assert [(one["stage"], one["isRetryable"]) for one in answer["errors"]] == [("rerank", True)]
 
 
+async def test_rewriting_that_fails_may_be_tried_again_and_one_that_nobody_offers_may_not() -> None:
+    async def transform(query: Any, call: Any) -> Any:
+        raise BackendUnavailable("it is down")
+
+    offers = {"retrieve": None, "transform": {"methods": ["rewrite"]}}
+    told = []
+    for others in ({"two": Script(capabilities=offers, transform=transform)}, {}):
+        async with scripted(one=Script(hits=[GUIDE]), **others) as gateway:
+            answer = await posted(gateway, REWRITTEN)
+        told.append([(one["stage"], one["isRetryable"]) for one in answer["errors"]])
+    assert told == [[("rewrite", True)], [("rewrite", False)]]
+
+
 async def test_rewriting_that_an_engine_offers_is_done_and_told() -> None:
     offers = {"retrieve": None, "transform": {"methods": ["rewrite"]}}
     scripts = {"one": Script(hits=[GUIDE]), "two": Script(capabilities=offers)}
