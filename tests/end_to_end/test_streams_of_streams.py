@@ -96,7 +96,7 @@ async def test_what_an_upstream_found_so_far_counts_as_progress_and_its_hits_are
                 seen.append(await anext(frames))
             stages.gates[0].set()
             # The same, and two thirds of its second engine.
-            while seen[-1]["params"]["progress"] < recalled((1 + recalled(5 / 6)) / 2) - 1e-6:
+            while seen[-1]["params"]["progress"] < recalled((1 + recalled(5 / 6)) / 2) - ROUNDED:
                 seen.append(await anext(frames))
             assert stages.reached == 2
             unfinished = len(seen)
@@ -189,7 +189,7 @@ async def test_each_stage_of_an_sdk_server_is_told_before_the_next_begins(report
         ):
             for fraction in (0.5, 0.75):
                 frame = await anext(frames)
-                assert frame["params"]["progress"] == pytest.approx(recalled(fraction))
+                assert frame["params"]["progress"] == pytest.approx(recalled(fraction), abs=ROUNDED)
                 assert frame["params"]["progressToken"] == TOKEN
                 reports.release()
             rest = [frame async for frame in frames]
