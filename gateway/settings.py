@@ -80,7 +80,14 @@ def offer_of(config: GatewayConfig, defaults: Defaults, keeping: Keeping) -> Off
 def keeping_of(config: GatewayConfig, store: Store) -> Keeping:
     pages, sessions = config.pagination, config.sessions
     return Keeping(
-        Cursors(store, ttl=pages.ttl, size=pages.bytes, caller_size=pages.caller_bytes, key=pages.key),
+        Cursors(
+            store,
+            ttl=pages.ttl,
+            size=pages.bytes,
+            caller_size=pages.caller_bytes,
+            key=pages.key,
+            processes=config.state.processes,
+        ),
         Trajectories(store, ttl=sessions.ttl, cap=sessions.ids),
         # No write outlasts the deadline of the call it is part of, and what it leaves behind not twice that.
         Idempotency(store, ttl=config.idempotency.ttl, lease=2 * config.limits.deadline),

@@ -227,7 +227,8 @@ class StateSettings(Section, frozen=True):
 
     ``memory``: in this process, at most ``entries`` values in ``bytes``. ``redis``: in the server at ``url``, which is
     a secret if it holds a password; ``ca`` is a file of certificates to trust, ``prefix`` keeps gateways that share a
-    server apart, and ``timeout`` ends every call to it.
+    server apart, and ``timeout`` ends every call to it. ``processes`` is how many gateways answer at one address: with
+    more than one, ``memory`` keeps no pages, since another process may be asked for the next.
     """
 
     kind: Literal["memory", "redis"] = "memory"
@@ -240,6 +241,7 @@ class StateSettings(Section, frozen=True):
         str, Meta(pattern=r"\A[A-Za-z0-9_.-]*\Z", description="a prefix is of letters, digits and the signs _ . -")
     ] = ""
     timeout: Positive = 0.5
+    processes: Count = 1
 
     def __post_init__(self) -> None:
         faults = [*self._placed(), *self._url()]

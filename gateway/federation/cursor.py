@@ -132,8 +132,8 @@ class Cursors:
     """Windows live ``ttl`` seconds, however they are walked. They may take ``size`` bytes, ``caller_size`` for each
     caller; then the longest unused go, and their cursors with them.
 
-    Cursors are signed with ``key``, or with one that all who share the store share. ``workers`` is how many processes
-    answer at one address.
+    Cursors are signed with ``key``, or with one that all who share the store share. ``processes`` is how many
+    gateways answer at one address.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Cursors:
         size: int = 64 * 1024 * 1024,
         caller_size: int = 16 * 1024 * 1024,
         key: Secret | None = None,
-        workers: int = 1,
+        processes: int = 1,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
@@ -155,7 +155,7 @@ class Cursors:
         self._clock = clock
         # A name has to be unlike any other, and need not be a secret: cursors are signed.
         self._names = _names(secrets.token_bytes(8))
-        self.offered = store.shared or workers == 1
+        self.offered = store.shared or processes == 1
         """False where the next page may be asked of a process that knows nothing of the window."""
 
     async def freeze(self, window: Window, binding: Binding) -> Frozen | None:

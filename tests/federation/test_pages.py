@@ -139,6 +139,15 @@ async def test_a_list_too_large_to_keep_says_that_there_is_more() -> None:
     assert notes(whole) == ""
 
 
+async def test_several_processes_without_a_shared_state_offer_no_pages() -> None:
+    async with gateway_of({"a": Script(hits(*"abcdef"))}, state={"processes": 2}) as gateway:
+        told = (await gateway.call("info"))["result"]["capabilities"]
+        result = await gateway.retrieve(k=2)
+        assert (await gateway.refused(k=2, cursor="any"))["code"] == -32015
+    assert "pagination" not in told
+    assert (ids(result), "nextCursor" in result) == (["a", "b"], False)
+
+
 # Sessions.
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.caller import Caller
 from gateway.errors import BackendUnavailable, ConfigErrors, UpstreamError
+from gateway.protocol.session import Session
 from gateway.spi import Call, EmbedQuery, EmbedReply, SparseVector, VectorNeed
 from tests.engines import Running, Script, gateway_of, hits, ids, notes
 
@@ -87,10 +88,16 @@ async def test_one_engine_running_out_of_time_leaves_the_vector_to_the_others() 
 
     scripts = {"a": Script(hits("x"), need=NEED), "b": Script(hits("y"), need=NEED), "e": embedder(slow)}
     async with gateway_of(scripts, engines={"a": {"timeout": 0.05}}) as gateway:
-        call = asyncio.create_task(gateway.retrieve())
-        await asyncio.sleep(0.15)
-        release.set()
-        assert ids(await call) == ["y"]
+
+        def emit(frame: bytes) -> None:
+            if b'"a: failed"' in frame:
+                release.set()
+
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "retrieve",
+                 "params": {"query": "q", "_meta": {"progressToken": 1}}}  # fmt: skip
+        session = Session("implicit", gateway.caller)
+        answer = await gateway.gateway.dispatcher.answer(json.dumps(asked).encode(), session, emit=emit)
+    assert ids(json.loads(answer or b"")["result"]) == ["y"]
     assert len(scripts["e"].embedded) == 1
 
 

@@ -254,8 +254,8 @@ async def test_what_another_version_kept_is_an_unknown_cursor() -> None:
     await refused(cursors, await first_cursor(cursors))
 
 
-async def test_pages_are_offered_where_every_worker_can_find_the_next(server: Server) -> None:
+async def test_pages_are_offered_where_every_process_can_find_the_next(server: Server) -> None:
     assert Cursors(MemoryStore()).offered
-    assert not Cursors(MemoryStore(), workers=2).offered
+    assert not Cursors(MemoryStore(), processes=2).offered
     async with opened(server) as store:
-        assert Cursors(store, workers=2).offered
+        assert Cursors(store, processes=2).offered
